@@ -11,6 +11,7 @@ promise holds.
 """
 
 import os
+import re
 from pathlib import Path
 from typing import Final
 
@@ -65,3 +66,31 @@ def _changeable(path: Path) -> list[Path]:
             break
         found.append(place)
     return found
+
+
+_CHECKPOINT = re.compile(r"(?:([^/:]*):)?(?://([^/]*))?(.*)", re.DOTALL)
+
+
+def local_checkpoint(text: str) -> Path | None:
+    """The directory that option ``checkpointLocation`` names; None where it is no plain one.
+
+    It is read as Spark does, which knows no URL here but a path: nothing in it is escaped, and
+    ``%20``, ``?`` and ``#`` are part of a name.
+    """
+    parts = _CHECKPOINT.fullmatch(text)
+    assert parts is not None  # everything matches
+    scheme, host, path = parts.groups()
+    is_local = (scheme or "file").lower() == "file" and not host
+    return Path(path).absolute() if is_local and path else None
+
+
+def sync_note(checkpoint: Path, batch: int) -> None:
+    """Spark's note of the batch survives a power failure; one that is not here is not ours.
+
+    Spark writes what a batch is to hold before it runs, and does not sync it: without its note
+    Spark plans another batch of that number.  So this comes before the batch is known elsewhere, to
+    a table or to the broker.
+    """
+    notes = (checkpoint / "offsets" / str(batch), checkpoint / "metadata")
+    files = [file for note in notes for file in (note, note.with_name(f".{note.name}.crc"))]
+    sync(*(file for file in files if file.exists()))

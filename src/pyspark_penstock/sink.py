@@ -31,8 +31,8 @@ from pyspark.sql.datasource import (
 )
 
 from penstock_ranges.staging import DUPLICATE
-from pyspark_penstock.checkpoint_notes import local_checkpoint, sync_note
 from pyspark_penstock.client import ConnectionLost, Fenced, Refused
+from pyspark_penstock.durable import local_checkpoint, sync_note
 from pyspark_penstock.sink_encoding import Encoder, check_columns
 from pyspark_penstock.sink_options import AT_LEAST_ONCE, DROP, FAIL, SinkSettings
 from pyspark_penstock.staging_client import Stager, begun, commit, connected

@@ -18,8 +18,7 @@ from penstock.client.endpoint import ClientError, ConnectionLost
 from penstock.links.federated_exchange import FederatedExchange
 from penstock.links.federated_queue import FederatedQueue
 from penstock.links.federation import FederationSpec
-from penstock.links.link import DONE, TERMINATED, Link, Run
-from penstock.links.link_set import LinkSet
+from penstock.links.link import DONE, TERMINATED, Link, LinkSet, Run
 from penstock.links.shovel import Shovel, ShovelSpec
 from tests.helpers.raw_codec import Typed
 from tests.links.quiet_links import HERE, THERE, Local, Side, World, quiet_world

@@ -21,10 +21,9 @@ from penstock.management.api.parameters import ParametersApi
 from penstock.management.api.policies import PoliciesApi
 from penstock.management.api.policy_reach import PolicyReachApi
 from penstock.management.api.queues.messages import MessagesApi
-from penstock.management.api.queues.mirrors import MirrorsApi
 from penstock.management.api.queues.queue_actions import QueueActionsApi
 from penstock.management.api.queues.queues import QueuesApi
-from penstock.management.api.queues.quorum import QuorumApi
+from penstock.management.api.queues.quorum import MirrorsApi, QuorumApi
 from penstock.management.api.queues.super_streams import SuperStreamsApi
 from penstock.management.api.resources import ResourcesApi
 from penstock.management.api.traces import TracesApi

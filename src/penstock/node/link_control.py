@@ -27,8 +27,7 @@ from penstock.links.dialing import Dialer
 from penstock.links.federated_exchange import FederatedExchange, keeps_its_queue
 from penstock.links.federated_queue import FederatedQueue
 from penstock.links.federation import FederationSpec
-from penstock.links.link import RUNNING, STARTING, TERMINATED, Link, Run
-from penstock.links.link_set import LinkSet
+from penstock.links.link import RUNNING, STARTING, TERMINATED, Link, LinkSet, Run
 from penstock.links.shovel import DURATION, Shovel, ShovelSpec
 from penstock.management.facts.sessions import LinkInspector, Row
 from penstock.node.sessions import Sessions

@@ -14,7 +14,7 @@ from penstock.spark.jobs import validating
 from penstock.spark.state import notes
 from penstock_ranges.staging import Committed
 from pyspark_penstock import sink
-from pyspark_penstock.checkpoint_notes import local_checkpoint
+from pyspark_penstock.durable import local_checkpoint
 from pyspark_penstock.sink_options import parse_sink_options
 
 

@@ -20,8 +20,8 @@ from penstock.spark.tables.publishing import ParquetPublisher
 from penstock.spark.tables.table import Table
 from penstock_ranges.ranges import READ
 from pyspark_penstock import durable
-from pyspark_penstock.checkpoint_notes import sync_note
 from pyspark_penstock.client import RangeClient
+from pyspark_penstock.durable import sync_note
 from pyspark_penstock.planner import give_back
 from tests.spark.range_host import RangeHost
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from penstock.spark.tables.formats import publisher_of
 from penstock.spark.tables.landing import LakeTable
+from penstock.spark.tables.parts import publisher_of
 from penstock.spark.tables.table import DELTA, ICEBERG, PARQUET, Table
 from pyspark_penstock.body_columns import BodyDecoder, parse_body_columns
 from pyspark_penstock.columns import arrow_schema

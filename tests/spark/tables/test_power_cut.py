@@ -16,13 +16,13 @@ from pyiceberg.table import Transaction
 from penstock.spark.state import notes as spark_notes
 from penstock.spark.tables.compaction import compact
 from penstock.spark.tables.delta import DeltaPublisher
-from penstock.spark.tables.formats import publisher_of
 from penstock.spark.tables.iceberg import IcebergTable
 from penstock.spark.tables.landing import LakeTable, Landing, Publisher
+from penstock.spark.tables.parts import publisher_of
 from penstock.spark.tables.publishing import ParquetPublisher
 from penstock.spark.tables.table import DELTA, ICEBERG, PARQUET, Table
-from pyspark_penstock.checkpoint_notes import sync_note
 from pyspark_penstock.columns import arrow_schema
+from pyspark_penstock.durable import sync_note
 from pyspark_penstock.table_files import Draft, DraftWriter, Layout
 from tests.spark.forgetful_disk import ForgetfulDisk
 from tests.spark.tables.iceberg_tools import seq_ids, table_in

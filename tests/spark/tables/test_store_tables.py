@@ -15,8 +15,8 @@ from pyarrow import parquet
 from penstock.cli.pipelines.replay import _count
 from penstock.spark.jobs.replay import CannotReplay, ReplayJob, _readable, check_replay
 from penstock.spark.tables.copies import copy_table
-from penstock.spark.tables.formats import publisher_of
 from penstock.spark.tables.landing import Landing
+from penstock.spark.tables.parts import publisher_of
 from penstock.spark.tables.publishing import FileGone, Landed
 from penstock.spark.tables.store import Store, StoreTable
 from penstock.spark.tables.table import DELTA, PARQUET, OtherTable, data_files

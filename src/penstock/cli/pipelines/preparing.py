@@ -88,7 +88,7 @@ def py_files(out: Path) -> None:
     """
     if out.suffix != ".zip":
         raise click.UsageError("--out must end in .zip: Spark tells an archive by that")
-    from penstock.spark.launcher.py_files import write_py_files
+    from penstock.spark.launcher.session import write_py_files
 
     try:
         names = write_py_files(out)

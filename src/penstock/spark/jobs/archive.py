@@ -4,7 +4,7 @@ In: an ``ArchiveJob``.  Out: a summary.  Spark keeps the place in a checkpoint, 
 batches and spreads the work; its rows are claims on ranges of the queue, and its workers fetch
 the messages and write Parquet themselves (``pyspark_penstock.table_files``), because bodies
 that crossed the JVM twice cost several times as much as all the rest.  ``landing`` is the place,
-``parts`` has the tables that messages are sorted into, ``formats`` what makes a batch part of each,
+``parts`` has the tables that messages are sorted into, and what makes a batch part of each,
 ``query_run`` starts the query again when that can help.
 """
 
@@ -26,7 +26,7 @@ from penstock.spark.tables.landing import LakeTable, Landing
 from penstock.spark.tables.parts import ONE_TABLE, SortedTables, Sorting, Tables, Target
 from penstock.spark.tables.per_queue import QueueTables, TablePerQueue
 from penstock.spark.tables.publishing import Landed
-from pyspark_penstock.checkpoint_notes import sync_note
+from pyspark_penstock.durable import sync_note
 from pyspark_penstock.endpoints import parse_url
 from pyspark_penstock.options import Settings, parse_options
 from pyspark_penstock.planner import give_back

@@ -3,7 +3,6 @@
 java          finds a Java that Spark can run on, down to the one pip installs
 java_classes  an archive of Java's classes, so that later Sparks start sooner
 rehearsal     loads the classes that go into that archive
-py_files      the data source as an archive for clusters
 session       a Spark for one pipeline, embedded or on a cluster
 failures      Spark's errors, as one line with the innermost cause
 """

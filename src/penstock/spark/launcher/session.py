@@ -18,6 +18,7 @@ import shlex
 import socket
 import sys
 import threading
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -31,7 +32,6 @@ from penstock.core.errors import PenstockError
 from penstock.spark.launcher.failures import BrokerUnreachable, JavaDied
 from penstock.spark.launcher.java import Java, JavaMissing, find_java
 from penstock.spark.launcher.java_classes import sharing_options
-from penstock.spark.launcher.py_files import write_py_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -317,3 +317,28 @@ def _register(spark: "SparkSession") -> None:
     session = spark._jsparkSession  # noqa: SLF001 - nothing public says what is registered
     if not session.sessionState().dataSourceManager().dataSourceExists(DefaultSource.name()):
         spark.dataSource.register(DefaultSource)
+
+
+FIXED_TIME = (1980, 1, 1, 0, 0, 0)
+"""The same sources make the same bytes."""
+
+
+def write_py_files(target: Path) -> list[str]:
+    """The data source as an archive, for machines of a cluster that do not have it.
+
+    Workers need these two packages, and nothing else of Penstock.  A session on a cluster sends the
+    archive by itself; the file is for ``spark-submit --py-files``.
+    """
+    import penstock_ranges
+    import pyspark_penstock
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    names = []
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in (penstock_ranges, pyspark_penstock):
+            folder = Path(str(package.__file__)).resolve().parent
+            for source in sorted(folder.glob("*.py")):
+                name = f"{folder.name}/{source.name}"
+                archive.writestr(zipfile.ZipInfo(name, FIXED_TIME), source.read_bytes())
+                names.append(name)
+    return names

@@ -1,6 +1,6 @@
 """Tables: directories of Parquet files or of a Delta table, and tables of an Iceberg catalog.
 
-formats     what lands a batch in a table of each format
+parts       the tables of an archive, by what each takes, and what lands a batch in each
 table       what a table in a directory is, and whether it is the one that was meant
 publishing  how a batch's files become part of a plain table, once
 delta       the same for a Delta table

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class LakeTable(Protocol):
-    """A table of one of the ``formats``; its text names it to people."""
+    """A table of one of the formats; its text names it to people."""
 
     @property
     def name(self) -> str: ...

@@ -18,15 +18,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from penstock.core.errors import PenstockError
 from penstock.spark.state import notes
 from penstock.spark.tables.conditions import parse_condition
-from penstock.spark.tables.formats import publisher_of
 from penstock.spark.tables.landing import LakeTable, Landing, Publisher
 from penstock.spark.tables.merging import BATCH_BYTES_MAX, Merge, check_merge, merging_publisher
-from penstock.spark.tables.publishing import Landed
+from penstock.spark.tables.publishing import Landed, ParquetPublisher
+from penstock.spark.tables.table import DELTA, ICEBERG
 from pyspark_penstock.body_columns import FAULT, NOT_DECODED, BodyDecoding
 from pyspark_penstock.durable import write_synced
 from pyspark_penstock.sorting import Part
@@ -105,6 +105,19 @@ class Sorting:
 
 
 ONE_TABLE: Final = Sorting()
+
+
+def publisher_of(table: Any, layout: Layout, name: str) -> Publisher:
+    """A format's module is imported when a table has it: deltalake and pyiceberg take long."""
+    if table.format == DELTA:
+        from penstock.spark.tables.delta import DeltaPublisher
+
+        return DeltaPublisher(table, table_schema(layout), name)
+    if table.format == ICEBERG:
+        from penstock.spark.tables.iceberg import IcebergPublisher
+
+        return IcebergPublisher(table)
+    return ParquetPublisher(table, name)
 
 
 class OpenBatch(NamedTuple):

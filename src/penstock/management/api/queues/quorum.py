@@ -1,4 +1,4 @@
-"""Quorum queues and their members over HTTP, in the form of RabbitMQ 4's API.
+"""Copies of queues over HTTP: members of quorum queues as RabbitMQ 4 has them, and mirrors.
 
     add, delete   {"node": "..."}, or ?node=
     grow          {"strategy": "all" or "even", "vhost_pattern": ".*", "queue_pattern": ".*"}
@@ -7,22 +7,27 @@ Alone, a node has the one member of each queue: to add that one, and to grow ont
 nothing and succeeds; another, and to take it away, is refused.  In a cluster members are copies
 (docs/design/majority.md): each is added when it has everything, and the leader's cannot be taken
 away.  The indexes of the status count messages of the queue, or parcels: there is no log of Raft.
+
+What only the master's node knows of mirrors (how far each is) is null when another is asked.
+Rebalancing answers 204 as RabbitMQ does; with ``?moves=true`` it tells what it began.  The body may
+have ``vhost_pattern`` and ``queue_pattern``, regular expressions, and ``type``.
 """
 
 import contextlib
 import re
+from functools import partial
 from typing import Final
 
 from aiohttp import web
 
-from penstock.broker.mirrors import MASTER, CopyFacts, MirrorFacts
+from penstock.broker.mirrors import ALL_KINDS, MASTER, CopyFacts, MirrorFacts
 from penstock.core import patterns
 from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import json_body, json_response, text
-from penstock.management.http.endpoints import Endpoints
-from penstock.management.http.listing import BadQuery
+from penstock.management.http.endpoints import Endpoints, NotThere
+from penstock.management.http.listing import BadQuery, ListQuery
 from penstock.queues.context import QUORUM, queue_type
 from penstock.queues.queue import Queue
 
@@ -30,6 +35,7 @@ NOT_SUPPORTED: Final = "classic_queue_not_supported"
 LAST_NODE: Final = "last_node"
 NO_MEMBER: Final = "Node is not a cluster member"
 STRATEGIES: Final = ("all", "even")
+PATTERNS: Final = ("vhost_pattern", "queue_pattern")
 
 
 class QuorumApi(Endpoints):
@@ -119,10 +125,7 @@ class QuorumApi(Endpoints):
         if strategy not in STRATEGIES:
             raise BadQuery(f"strategy: one of {', '.join(STRATEGIES)}")
         node = await self._node(request.match_info["node"])
-        vhosts, queues = (
-            _expression(text(key, asked.get(key, ".*")))
-            for key in ("vhost_pattern", "queue_pattern")
-        )
+        vhosts, queues = (_expression(text(key, asked.get(key, ".*"))) for key in PATTERNS)
         even = strategy == "even"
         for place in await self._on_loop(self._with_copies, node, has=False, even=even):
             if vhosts.search(place[0]) and queues.search(place[1]):
@@ -186,3 +189,45 @@ def _has_members(queue: Queue) -> bool:
 
 def _refused(reason: str) -> web.Response:
     return json_response({"error": "service_unavailable", "reason": reason}, 503)
+
+
+class MirrorsApi(Endpoints):
+    has_lists = True
+    heading = "mirrored queues"
+    table = """
+        user           penstock/mirrors  GET=mirrors  All mirrored queues
+        user           penstock/mirrors/{vhost}  GET=mirrors  Those of one virtual host
+        user           penstock/queues/{vhost}/{name}/mirrors  GET=queue  \
+            Copies and ring of one queue
+        administrator  rebalance/queues  POST=rebalance  Spread masters
+    """
+
+    async def mirrors(self, request: web.Request, visitor: Visitor) -> web.Response:
+        query = ListQuery(request.query)
+        vhosts = await self.asked_vhosts(request, visitor)
+        pairs = await self._lists.pairs_of(vhosts, self._view.mirrors.names)
+        return await self._lists.answer_pairs(query, pairs, self._view.mirrors.rows)
+
+    async def queue(self, request: web.Request, visitor: Visitor) -> web.Response:
+        (vhost,) = await self.asked_vhosts(request, visitor)
+        row = await self._on_loop(self._row, vhost, request.match_info["name"])
+        return json_response(row)
+
+    def _row(self, vhost: str, name: str) -> Row:
+        row = self._view.mirrors.row(self._broker.vhost(vhost).queue(name))
+        if row is None:
+            raise NotThere(f"queue '{name}' in vhost '{vhost}' is not mirrored")
+        return row
+
+    async def rebalance(self, request: web.Request, visitor: Visitor) -> web.Response:
+        asked = await json_body(request)
+        patterns = [text(key, asked.get(key, ".*")) for key in PATTERNS]
+        kind = text("type", asked.get("type", ALL_KINDS))
+        moves = await self.change(partial(self._broker.mirrors.rebalance, kind=kind), *patterns)
+        if request.query.get("moves") != "true":
+            return web.Response(status=204)
+        rows = [
+            {"vhost": move.vhost, "name": move.queue, "from": move.source, "to": move.target}
+            for move in moves
+        ]
+        return json_response(rows)
