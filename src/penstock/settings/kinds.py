@@ -296,17 +296,13 @@ class _List(Kind[V]):
     @staticmethod
     def entry(raw: object) -> str | None:
         """What the array holds at one place, as text; None = it is not of this type."""
-        raise NotImplementedError
+        return raw if isinstance(raw, str) else None
 
 
 class NameList(_List[tuple[str, ...]]):
     """Names, or texts of another form."""
 
     type_name = "list of names"
-
-    @staticmethod
-    def entry(raw: object) -> str | None:
-        return raw if isinstance(raw, str) else None
 
 
 class Shares(_List[tuple[float, ...]]):
