@@ -75,7 +75,7 @@ def is_error(name: str) -> bool:
 @functools.cache
 def depth(name: str) -> int:
     """1 for a class that derives from none of ours; errors are a tree by their nature."""
-    if name not in classes():
+    if name not in classes() or name == "Protocol":  # as a base it is that of typing
         return 0
     bases = [base.id for base in classes()[name][1].bases if isinstance(base, ast.Name)]
     return 1 + max(map(depth, bases), default=0)
