@@ -107,6 +107,22 @@ def test_requeue_touch_and_timeout(node: NsqBroker) -> None:
     node.check()
 
 
+def test_a_requeue_waits_as_long_as_one_may_at_most(node: NsqBroker) -> None:
+    """Also one that asks for more than an i64 holds."""
+    producer, consumer = node.nsq_client(), node.nsq_client()
+    consumer.subscribe("t", "c")
+    producer.send(pub("t", b"m"))
+    (message,) = consumer.messages()
+    assert consumer.ask(b"REQ %s 9999999999999999999\n" % message.id) == []
+    assert consumer.session.client_row()["in_flight_count"] == 0
+    node.tick(3_599_000)
+    assert consumer.messages() == []
+    node.tick(2_000)
+    (again,) = consumer.messages()
+    assert again.attempts == 2
+    node.check()
+
+
 def test_who_is_too_late_is_told_and_stays(node: NsqBroker) -> None:
     consumer = node.nsq_client()
     consumer.subscribe("t", "c")

@@ -242,15 +242,14 @@ class NsqConsuming(Subscriber):
         delay_ms = decimal(params[2])
         if delay_ms < 0:
             raise BadCommand("E_INVALID", "REQ could not parse timeout " + text_of(params[2]))
-        longest_ms = self._shared.reader_limits.delay_ms
+        longest_ms = int(self._shared.reader_limits.delay_ms)
         try:
             message = self._leases().take(self._owner, key)
         except BrokerError as error:
             return "E_REQ_FAILED", _why("REQ", key, error)
         consumer = self.consumer
         assert consumer is not None
-        wait_ms: i64 = longest_ms if delay_ms > longest_ms else delay_ms
-        self._queue().give_back(consumer, [message], wait_ms, now_ms)
+        self._queue().give_back(consumer, [message], min(delay_ms, longest_ms), now_ms)
         self.requeue_count += 1
         return None
 

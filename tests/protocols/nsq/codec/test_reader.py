@@ -130,6 +130,11 @@ def test_after_identify_and_auth_the_reader_waits() -> None:
         (b"DPUB t x\n", "E_INVALID", "DPUB could not parse timeout x"),
         (b"DPUB t -1\n", "E_INVALID", "DPUB could not parse timeout -1"),
         (b"DPUB t 3600001\n", "E_INVALID", "DPUB timeout 3600001 out of range 0-3600000"),
+        (
+            b"DPUB t 9999999999999999999\n",  # more than an i64 holds
+            "E_INVALID",
+            "DPUB timeout 9999999999999999999 out of range 0-3600000",
+        ),
         (b"PUB t\n\xff\xff\xff\xff", "E_BAD_MESSAGE", "PUB invalid message body size -1"),
         (b"PUB t\n\0\0\x03\xe9", "E_BAD_MESSAGE", "PUB message too big 1001 > 1000"),
         (b"MPUB t\n\0\0\x13\x89", "E_BAD_BODY", "MPUB body too big 5001 > 5000"),

@@ -121,7 +121,10 @@ def quoted(param: bytes) -> str:
 
 
 def decimal(digits: bytes) -> int:
-    """A number as nsqd reads one: digits only, 64 bits, none at all is 0; -1 = it is no number."""
+    """A number as nsqd reads one: digits only, 64 bits, none at all is 0; -1 = it is no number.
+
+    It may be more than an ``i64`` holds: compare it with an ``int``.
+    """
     number = 0
     for digit in digits:
         if not 0x30 <= digit <= 0x39:

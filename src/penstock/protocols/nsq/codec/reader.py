@@ -236,10 +236,9 @@ class NsqReader:
         delay_ms = decimal(digits)
         if delay_ms < 0:
             raise BadCommand("E_INVALID", "DPUB could not parse timeout " + text_of(digits))
-        if delay_ms > self._limits.delay_ms:
-            raise BadCommand(
-                "E_INVALID", f"DPUB timeout {delay_ms} out of range 0-{int(self._limits.delay_ms)}"
-            )
+        largest_ms = int(self._limits.delay_ms)
+        if delay_ms > largest_ms:
+            raise BadCommand("E_INVALID", f"DPUB timeout {delay_ms} out of range 0-{largest_ms}")
         return delay_ms
 
     def _request(self, data: bytes, position: i64, end: i64, line: bytes) -> i64:
