@@ -59,6 +59,7 @@ def test_limits_of_a_virtual_host_hold_at_once(served: Served) -> None:
     assert refused.value.reply_text == (
         "PRECONDITION_FAILED - cannot declare queue 'two': queue limit in vhost '/' (1) is reached"
     )
+    assert put(served, f"{VHOST}/max-connections", -(10**30)) == 204  # less than an i64 holds
     assert put(served, f"{VHOST}/max-connections", -1) == 204
     assert ask(served, "DELETE", f"{VHOST}/max-queues") == (204, "")
     assert ask(served, "DELETE", f"{VHOST}/max-queues") == (204, "")

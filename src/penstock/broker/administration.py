@@ -338,7 +338,7 @@ class Administration:
             self._changes.put_limits(scope, owner, kept)
             return
         for name in known:
-            self._broker.limit(scope, owner, name, limits.get(name, NO_LIMIT))
+            self._broker.limit(scope, owner, name, kept.get(name, NO_LIMIT))
         if kept:
             self._note(f"{scope}_limits_set", (owner, *[kept.get(name) for name in known]))
         else:
