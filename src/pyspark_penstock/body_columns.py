@@ -237,7 +237,6 @@ class BodyDecoder:
         return messages.append_column(FAULT, pa.array(faults, pa.string()))
 
     def _values(self, body: bytes) -> tuple[tuple[Any, ...], str | None]:
-        """One value for each column of the body; the fault, if there is one."""
         nothing = (None,) * len(self._of_body)
         try:
             fields = self._fields_of(body)

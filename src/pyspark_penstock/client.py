@@ -104,7 +104,6 @@ class Retries:
         self._since_s: float | None = None
 
     def renew(self) -> None:
-        """An attempt succeeded."""
         self._since_s = None
 
     def failing_s(self) -> float:

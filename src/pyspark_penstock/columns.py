@@ -222,7 +222,6 @@ def _cut(payload: bytes | memoryview, at: int, lengths: Sequence[int]) -> pa.Arr
 
 
 def _all_are(column: pa.Array, number: int) -> bool:
-    """Is each of these four bytes the number?"""
     wanted = pa.scalar(number.to_bytes(4, "big"), pa.binary())
     return bool(compute.all(compute.equal(column, wanted)).as_py())
 

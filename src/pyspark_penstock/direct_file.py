@@ -78,7 +78,6 @@ class DirectFile:
 
     @property
     def sink(self) -> "pa.PythonFile":
-        """What pyarrow writes into."""
         import pyarrow as pa
 
         return pa.PythonFile(self, "w")
@@ -134,7 +133,6 @@ class DirectFile:
         self._filled = 0
 
     def close(self) -> None:
-        """Its end is handed over, too."""
         if self.closed:
             return
         if self._left:

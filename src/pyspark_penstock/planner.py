@@ -90,7 +90,6 @@ def without_cure(text: str) -> tuple[str, str]:
 
 
 def subscribe(settings: Settings, *, make: bool) -> list[str]:
-    """The names of the queues to read."""
     by = {
         "exchange": subscriptions.BY_EXCHANGE,
         "topic": subscriptions.BY_TOPIC,

@@ -283,7 +283,6 @@ def _timestamp(_name: str, value: datetime) -> bytes:
 
 
 def _pairs(headers: list[Any] | None) -> list[Any] | None:
-    """Names and values, of a map or of an array of structs."""
     if not headers or type(headers[0]) is tuple:
         return headers
     pairs = [(one or {}).values() for one in headers]

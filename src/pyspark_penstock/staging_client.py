@@ -127,7 +127,6 @@ class Stager(Connection):
         return self.ask(staging.encode_commit(request), staging.decode_committed, patience_ms)
 
     def abort(self, sets: list[str]) -> int:
-        """Drop those that were not committed; returns how many."""
         return self.ask(staging.encode_abort(sets), staging.decode_aborted)
 
     def last_batch(self, producer: str) -> int:

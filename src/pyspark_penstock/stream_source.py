@@ -223,7 +223,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Place(planner.incarnation, position)
 
     def _parsed(self, offset: dict[str, Any]) -> dict[str, Place]:
-        """What an offset says of the queues that are read."""
         found = offset.get("q", {})
         planners = self.planners()
         meant = self._settings.subscription

@@ -146,7 +146,6 @@ def explain(key: str) -> None:
 
 
 def warnings_of(settings: Settings) -> list[str]:
-    """For the operator who starts a broker with these settings."""
     foreign = [
         f"{name} is not a setting of penstock; ignored" for name in settings.ignored_environment
     ]
@@ -164,7 +163,6 @@ def _shown(settings: Settings, key: str) -> str:
 
 
 def text_of(value: object) -> str:
-    """As a variable or a flag would spell it."""
     if isinstance(value, tuple):
         return ",".join(value)
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -36,6 +36,4 @@ class WrongSetting(Failure):
 
 
 class BrokerUnavailable(Failure):
-    """No broker answers, or not yet."""
-
     exit_code = UNAVAILABLE

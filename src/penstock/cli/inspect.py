@@ -69,7 +69,6 @@ def attention(management: Management) -> None:
 
 
 def attention_text(found: Mapping[str, Any]) -> str:
-    """A line for each finding, with the command that shows its figure."""
     lines = [
         f"{'alarm' if one['is_alarm'] else 'warning'}: {printable(one['sentence'])}\n"
         f"  look: penstock {printable(one['command'])}"
@@ -92,7 +91,6 @@ def flow(management: Management) -> None:
 
 
 def flow_text(found: Mapping[str, Any]) -> str:
-    """The page: the chain, the longest waits, the bottleneck."""
     window = f"share of {found['window_s']} s"
     chain = [
         (stage["kind"], stage["in_flow"], _percent(stage["share"])) for stage in found["stages"]

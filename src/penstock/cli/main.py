@@ -175,7 +175,6 @@ def _require_compiled() -> None:
 
 
 def main() -> None:
-    """The console script."""
     sys.exit(cli.main(prog_name="penstock"))
 
 

@@ -132,7 +132,6 @@ def serve(ctx: click.Context, /, config: str | None, **flags: str | None) -> Non
 def read_settings(
     config: str | None, environment: Mapping[str, str], flags: Mapping[str, str]
 ) -> Settings:
-    """All sources merged, the data directory chosen."""
     settings = settings_from(config, environment, flags)
     if settings.data_dir:
         # The file has no shell that expands ~, and the broker may change its directory.
@@ -182,7 +181,6 @@ def work_offline(
 
 
 def run_several(settings: Settings, words: list[str], environment: Mapping[str, str]) -> int:
-    """The same for several nodes, each started with these ``words`` and this ``environment``."""
     from penstock.node.supervisor import run_nodes
 
     return _told(lambda: run_nodes(settings, words, environment), settings)

@@ -210,7 +210,6 @@ class Connection:
         return True
 
     def is_full(self) -> bool:
-        """Deliveries enough wait to be fetched."""
         return sum(channel.kept_bytes for channel in self._channels.values()) >= KEPT_BYTES
 
     def fileno(self) -> int:
@@ -243,7 +242,6 @@ class Connection:
         return frame
 
     def _receive(self, timeout_s: float) -> bool:
-        """Has something come within the time?"""
         self._socket.settimeout(timeout_s)
         try:
             data = self._socket.recv(RECEIVE_BYTES)

@@ -57,8 +57,6 @@ class Delivery:
 
 
 class Channel:
-    """One channel: every call waits for the broker's answer."""
-
     def __init__(self, connection: "Connection", number: int) -> None:
         self.connection = connection
         self.number = number
@@ -248,7 +246,6 @@ class Channel:
     # -- calls and their answers -------------------------------------------------------
 
     def call(self, key: int, answer_key: int, *values: object) -> Method:
-        """Send a method and wait for its answer."""
         self._tell(key, *values)
         answer = self._answer(key)
         if answer.key != answer_key:

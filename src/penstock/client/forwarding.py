@@ -63,12 +63,10 @@ class Forwarding:
 
     @property
     def waiting(self) -> int:
-        """Published, and not confirmed."""
         return len(self._waiting)
 
     @property
     def is_done(self) -> bool:
-        """As many as the limit says are settled."""
         return self.limit is not None and self.settled >= self.limit
 
     def publish(self) -> int:

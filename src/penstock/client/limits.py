@@ -18,8 +18,6 @@ class WrongCount(BadLimit):
 
 
 class Limit(NamedTuple):
-    """What a request sets."""
-
     kind: str
     """``fraction``, ``absolute`` or ``mem_relative``."""
     text: str

@@ -134,7 +134,6 @@ def due_after_ns(sequence: i64, rate: i64, stride: i64, offset: i64) -> i64:
 
 
 def due_count(elapsed_ns: i64, rate: i64, stride: i64, offset: i64) -> i64:
-    """How many messages of this publisher are due ``elapsed_ns`` after the start."""
     if elapsed_ns < 0:
         return 0
     number = elapsed_ns // NS_PER_S * rate + elapsed_ns % NS_PER_S * rate // NS_PER_S
@@ -167,7 +166,6 @@ class SendTimes:
         self._rest: bytes = b""
 
     def forget_latencies(self) -> None:
-        """Measure from now on."""
         self.latency = Histogram()
 
     def room(self) -> i64:
@@ -298,7 +296,6 @@ class DeliveryScanner:
         self._skip_channel: i64 = 0  # its message is complete when the skip is
 
     def forget_latencies(self) -> None:
-        """Measure from now on."""
         self.latency = Histogram()
 
     def feed(self, data: bytes, now_ns: i64) -> None:

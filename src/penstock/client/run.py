@@ -48,8 +48,6 @@ class Snapshot:
 
 
 class WorkerProcess:
-    """One worker, seen from the parent: lines in, lines out."""
-
     def __init__(self, task: dict[str, Any], descriptors: list[int]) -> None:
         self.role: str = task["role"]
         self.result: dict[str, Any] | None = None
@@ -159,7 +157,6 @@ class LoadRun:
         self._counters.close()
 
     def run(self) -> dict[str, Any]:
-        """Do it all; the result is the JSON object the command prints."""
         with Connection(self._endpoint) as connection:
             declare(self.plan, connection.channel())
         try:

@@ -20,7 +20,6 @@ CONFIRM_WINDOW: Final = 1000
 
 @contextmanager
 def sink(kind: str, body_bytes: int) -> Iterator[str]:
-    """A sink process; yields its URI."""
     process = subprocess.Popen(
         [sys.executable, "-m", "penstock.client.sink", kind, str(body_bytes)],
         stdin=subprocess.PIPE,

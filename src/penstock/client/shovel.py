@@ -33,8 +33,6 @@ CC_AWAY: Final = "x-migrated-cc"
 
 
 class QueueMove:
-    """One queue on its way."""
-
     def __init__(self, name: str, user: str, source: Channel, target: Channel, total: int) -> None:
         """``user``: at the target; ``total``: messages that are ready at the source."""
         self.name = name
@@ -62,7 +60,6 @@ class QueueMove:
 
     @property
     def waits(self) -> bool:
-        """For confirms."""
         return self._forwarding.waiting > 0
 
     def publish(self) -> None:

@@ -51,8 +51,6 @@ GOODBYE_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What the parent says first."""
-
     role: str
     number: int
     slot: int
@@ -106,7 +104,6 @@ class Worker:
         control.clear()
 
     def measures_from_now(self, now_ns: int, times: Times) -> bool:
-        """True once: when the warm-up is over."""
         if self._measuring or now_ns < times.measure_ns:
             return False
         self._measuring = True
@@ -262,7 +259,6 @@ class Publisher(Worker):
         return NAP_S
 
     def _is_held(self) -> bool:
-        """By open confirms or by the consumers, whatever is due."""
         if self.plan.confirm and self.ledger.room() <= 0:
             return True
         return self._room is not None and self._room.left <= 0

@@ -46,8 +46,6 @@ NOT_JSON = "JSON decoding error. Reason: badarg"
 
 
 class Node:
-    """A running node, by its management API."""
-
     def __init__(self, place: Place, wanted: str, timeout_s: float, verb: str) -> None:
         """``wanted``: the name given with ``-n``, "" for none.  Raises Fault."""
         self._verb = verb
@@ -65,7 +63,6 @@ class Node:
 
     @property
     def name(self) -> str:
-        """As it calls itself."""
         if not self._name:
             self._name = str(self.get("/api/nodes?columns=name")[0]["name"])
         return self._name
@@ -239,7 +236,6 @@ class Call:
         return self.node.do(verb, {"vhost": self.vhost, **given})
 
     def forget_node(self) -> None:
-        """The next question looks for it again."""
         self._node = None
 
     def _given(self, option: str, variable: str) -> str | None:

@@ -101,7 +101,6 @@ def _listed(env: Mapping[str, Any]) -> str:
 
 
 def environment(call: Call) -> object:
-    """RabbitMQ's names, and then the settings as they are."""
     call.say(f"Application environment of node {call.node.name} ...")
     settings = call.node.get(SETTINGS_PATH)
     env = rabbit_env(settings)

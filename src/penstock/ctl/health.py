@@ -209,7 +209,6 @@ def check_certificate_expiration(call: Call) -> str:
 
 
 def listeners_of(call: Call) -> list[dict[str, Any]]:
-    """As RabbitMQ's programs show one each."""
     node = call.node.name
     found = call.node.get("/api/overview?columns=listeners").get("listeners", [])
     return [

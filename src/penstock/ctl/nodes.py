@@ -166,7 +166,6 @@ def _is_running(pid: int) -> bool:
 
 
 def report(call: Call) -> str:
-    """What support wants to see: status, cluster, and the last lines of the log."""
     call.say(f"Reporting server status of node {call.node.name} ...")
     parts = [printed(verb(call), call) or "" for verb in (status, cluster_status)]
     return "\n\n".join([*parts, "Last lines of the log\n", *tail(call, 100)])

@@ -28,8 +28,6 @@ class Table(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """A text for people, a value for programs."""
-
     text: str
     value: Any
 

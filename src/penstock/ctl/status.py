@@ -61,7 +61,6 @@ def status(call: Call) -> object:
 
 
 def _facts(call: Call) -> dict[str, Any]:
-    """All that the page shows, under the names of RabbitMQ's JSON."""
     node = call.node.get("/api/nodes")[0]
     overview = call.node.get("/api/overview")
     totals = overview["object_totals"]

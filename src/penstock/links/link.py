@@ -101,7 +101,6 @@ class Link:
         self._again.set()
 
     def restart(self) -> None:
-        """Connect anew, now."""
         self._again.set()
 
     def row(self) -> Row:

@@ -195,7 +195,6 @@ class Shovel:
         """A queue that it has declared may be in use by others."""
 
     def facts(self) -> Row:
-        """As RabbitMQ's list of shovels has them."""
         forwarding = self._forwarding
         left: object = "unlimited"
         left_unpublished: object = "unlimited"

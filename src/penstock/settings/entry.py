@@ -19,7 +19,6 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def _parse(rule: str) -> tuple[str, str, Network]:
-    """Subject, word and network; raises ValueError."""
     subject, word, network = rule.rsplit(" ", 2)
     if not subject or word not in (ALLOW, DENY):
         raise ValueError(rule)

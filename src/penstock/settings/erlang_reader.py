@@ -54,8 +54,6 @@ class Unfit(ValueError):
 
 
 class Atom(NamedTuple):
-    """Its name, without quotes."""
-
     name: str
 
 

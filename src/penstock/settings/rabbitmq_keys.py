@@ -83,7 +83,6 @@ def _bytes(text: str) -> int | None:
 
 
 def _span_ms(text: str) -> int | None:
-    """Parts with units, each once."""
     if re.fullmatch(r"([0-9]{1,9}(ms|[smhdwf]))+", text) is None:
         return None
     return sum(int(n) * SPANS_MS[unit] for n, unit in re.findall(r"([0-9]+)([a-z]+)", text))

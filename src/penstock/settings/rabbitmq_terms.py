@@ -147,7 +147,6 @@ def _text(value: Term) -> str:
 
 
 def written(value: Term) -> str:
-    """The term as Erlang writes it, for messages."""
     if isinstance(value, Tuple):
         return "{" + ",".join(map(written, value.items)) + "}"
     if isinstance(value, list):

@@ -83,8 +83,6 @@ _IS_NEAR: Final = 0.5
 
 
 class Notes(NamedTuple):
-    """What was found in the sources besides the values."""
-
     file_name: str = ""
     ignored_environment: tuple[str, ...] = ()
     """Variables with our prefix that set nothing."""
@@ -263,7 +261,6 @@ class Settings(
         return Settings({**self._values, **values}, sources, self._notes)
 
     def with_warnings(self, warnings: tuple[str, ...]) -> "Settings":
-        """The same settings, with these warnings instead of their own."""
         return Settings(self._values, self._sources, self._notes._replace(warnings=warnings))
 
 

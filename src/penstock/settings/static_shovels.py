@@ -185,7 +185,6 @@ def _plain_pairs(term: Term) -> Value:
 
 
 def _plain(term: Term) -> Any:
-    """Text, a number, or a truth; another atom is its name."""
     if isinstance(term, Atom):
         return {"true": True, "false": False}.get(term.name, term.name)
     if is_encrypted(term):

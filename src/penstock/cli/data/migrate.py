@@ -299,7 +299,6 @@ def _management(url: str, option: str) -> Management:
 
 
 def _beside(endpoint: Endpoint) -> Management:
-    """The management API on the usual port of the same machine."""
     host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
     url = f"http://{host}:{HTTP_PORT}"
     return Management(url, endpoint.user, endpoint.password, option="--from, or give --from-http")

@@ -316,7 +316,6 @@ def _process_text(alarms: Mapping[str, Any]) -> str:
 
 
 def _free_text(alarms: Mapping[str, Any]) -> str:
-    """With a forecast while it shrinks."""
     free, limit = alarms["disk_free_bytes"], size(alarms["disk_limit_bytes"])
     if free is None:
         return "cannot be read; publishers are not blocked"

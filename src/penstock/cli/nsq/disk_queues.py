@@ -99,7 +99,6 @@ class DiskQueue:
         return self.name.partition(":")[2]
 
     def messages(self) -> Iterator[SavedMessage]:
-        """In their order, one file after the other."""
         first, offset = self._first
         last, written = self._written
         due = first

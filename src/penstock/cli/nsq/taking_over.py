@@ -52,8 +52,6 @@ Sync = Callable[[bool], None]
 
 
 class Taken(NamedTuple):
-    """What became of one disk queue."""
-
     name: str
     depth: int | None
     """Of nsqd's own note."""

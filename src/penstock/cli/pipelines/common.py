@@ -85,8 +85,6 @@ class Common:
 
 
 class _LocalPath(click.ParamType[Path]):
-    """A path of this machine, absolute; a URL is wrong usage."""
-
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
@@ -101,8 +99,6 @@ class _LocalPath(click.ParamType[Path]):
 
 
 class _Seconds(click.ParamType[float]):
-    """``30s``, ``5m``, ``500ms`` or a number of seconds."""
-
     name = "time"
 
     def convert(
@@ -225,7 +221,6 @@ def check_spark(common: Common) -> None:
 
 
 def check_spark_at(url: str) -> None:
-    """The same, for the broker at ``url``."""
     import pyarrow as pa  # noqa: F401 - the group of commands says how to install it
 
     from penstock.spark.launcher.java import JavaMissing, find_java

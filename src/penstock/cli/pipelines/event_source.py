@@ -123,7 +123,6 @@ def _directory(job: EventJob, common: Common, home: Path, *, fetch: bool) -> Pat
 
 
 def _look(common: Common) -> None:
-    """May this user read the log, and is there one?"""
     from pyspark_penstock.endpoints import parse_url
     from pyspark_penstock.report_client import EventClient
 
@@ -152,7 +151,6 @@ def moment(at_ms: float) -> str:
 
 
 def span_of(report: dict[str, Any], windows: Sequence[dict[str, Any]]) -> "TimeWindows":
-    """When the windows of a chart were, within the time that the report covers."""
     from penstock.spark.reports.html_report import TimeWindows
 
     width_ms = 1000 * report["window_s"]

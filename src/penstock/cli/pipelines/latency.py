@@ -127,7 +127,6 @@ def latency_html(report: dict[str, Any]) -> str:
 
 
 def _side_by_side(report: dict[str, Any], queues: list[dict[str, Any]]) -> "Section":
-    """A chart for each measure, with a line for each of the busiest queues."""
     from penstock.spark.reports.html_report import LINES_MAX, Lines, Section
 
     queues = queues[:LINES_MAX]

@@ -53,7 +53,6 @@ def _line(row: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _drain(row: Mapping[str, Any]) -> str:
-    """When the queues will be empty, as things are."""
     if row["state"] in ("done", "failed") or row["rows_per_s"] is None:
         return "-"
     if row["to_drain_s"] is None:

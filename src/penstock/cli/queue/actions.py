@@ -92,7 +92,6 @@ def lines_of(message: Mapping[str, Any]) -> str:
 def found_in(
     management: Management, vhost: str, name: str, text: str, priority: int | None, at_most: int
 ) -> Iterator[Mapping[str, Any]]:
-    """The messages in which the text is, from the head of the queue to its end."""
     progress = Progress(f"searching {name}")
     start: int | None = None
     left = at_most

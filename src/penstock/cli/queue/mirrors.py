@@ -143,7 +143,6 @@ def _ring_text(ring: Mapping[str, Any] | None) -> str:
 
 
 def sync_text(sync: Mapping[str, Any] | None) -> str:
-    """How far a synchronisation is, and how long it takes."""
     if sync is None:
         return ""
     done, total = sync["messages"], sync["messages_total"]

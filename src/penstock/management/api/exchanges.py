@@ -272,7 +272,6 @@ class ExchangesApi(Endpoints):
 
 
 def exchange_asked(request: web.Request) -> str:
-    """The name in the path, as the broker knows it."""
     name = request.match_info["name"]
     return "" if name == DEFAULT_EXCHANGE_IN_PATHS else name
 

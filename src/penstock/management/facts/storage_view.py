@@ -40,7 +40,6 @@ class DiskFacts:
 
 
 def listed_fields(backing: BackingQueue) -> Facts:
-    """What a queue's line in a list says of its backing."""
     rows = [_in_their_shape(describe_queue(part, LISTED)) for part in backing.parts()]
     if not rows:
         return {}  # it is a stream, or its messages are on another node
@@ -222,7 +221,6 @@ def _store_row(store: MessageStore) -> Facts:
 
 
 def files_row(engine: Engine) -> Facts:
-    """The files all queues share, oldest first."""
     return {
         "journal": _journal_files(engine),
         "persistent_store": _store_files(engine.store),

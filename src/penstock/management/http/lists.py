@@ -188,7 +188,6 @@ class Lists:
 
 
 def _with_commas(parts: Sequence[bytes]) -> list[bytes]:
-    """The parts of an array that are not empty, and what stands between them."""
     pieces: list[bytes] = []
     for part in parts:
         if part:

@@ -253,7 +253,6 @@ def _times(node: NodeNumbers, gathering: Gathering) -> Iterator[str]:
 
 
 def queue_totals(queues: Columns) -> Iterator[str]:
-    """Of all queues together."""
     yield VQ_MESSAGES.labelled(
         (labels(state=name), queues.sum(STATES_AT + place))
         for place, name in enumerate(STATE_NAMES)

@@ -64,7 +64,6 @@ def _seconds(seconds: int) -> int | None:
 
 
 def sentence(memory: Facts, disk: Facts) -> str:
-    """What comes next."""
     return f"{_memory_words(memory)} {_disk_words(disk)}"
 
 
@@ -95,7 +94,6 @@ def _disk_words(disk: Facts) -> str:
 
 
 def in_words(seconds: int) -> str:
-    """The two largest units."""
     if seconds < 60:
         return f"{seconds} s"
     if seconds < 3600:

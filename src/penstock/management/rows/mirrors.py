@@ -34,7 +34,6 @@ class MirrorRows(Rows):
         return [name for other, name in self.broker.mirrors.mirrored() if other == vhost]
 
     def rows(self, vhost_name: str, names: Sequence[str]) -> list[Row]:
-        """Of those that are still there, and mirrored."""
         vhost = self.broker.vhosts.get(vhost_name)
         found = {} if vhost is None else vhost.queues
         rows = [self.row(found[name]) for name in names if name in found]

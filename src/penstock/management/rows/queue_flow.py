@@ -101,7 +101,6 @@ def summed(rows: list[Facts]) -> Facts:
 
 
 def sentence(row: Facts, *, converting: bool = False) -> str:
-    """What the queue does with its messages just now."""
     memory = cast(dict[str, int | None], row["memory"])
     held, target = memory["bytes"] or 0, memory["target_ram_bytes"]
     if row["fault"]:

@@ -180,7 +180,6 @@ class QueueRows(Rows):
         return [row for row, _ in self.consumers_with_counts(consumers)]
 
     def consumers_with_counts(self, consumers: Sequence[Consumer]) -> list[tuple[Row, Counts]]:
-        """The same, and what each got."""
         found: list[tuple[Row, Counts]] = []
         known: dict[int, ConnectionFacts | None] = {}  # asking a session costs system calls
         for consumer in consumers:

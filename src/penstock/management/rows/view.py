@@ -53,7 +53,6 @@ class BrokerView(Rows):
         return exchanges, sum(len(vhost.queues) for vhost in found)
 
     def cluster_counts(self) -> dict[str, int]:
-        """What the node has counted, by the names of the overview."""
         return dict(zip(CLUSTER.counters, cluster_counts(self.broker), strict=True))
 
     def vhost_tallies(self, names: Sequence[str]) -> list[CountersSnapshot]:

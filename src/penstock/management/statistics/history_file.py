@@ -59,7 +59,6 @@ class HistoryFile:
         return sorted(one for one in found if one is not None and one[0] in week)
 
     def write(self, minute: int, numbers: Sequence[int]) -> None:
-        """That minute is over."""
         record = self._numbers.pack(minute, *(min(max(one, 0), HIGHEST) for one in numbers))
         try:
             file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)

@@ -126,7 +126,6 @@ def is_unused(queue: Queue) -> bool:
 
 
 def queue_counts(queue: Queue) -> Counts:
-    """Counters and lengths."""
     counted = queue.statistics
     got, got_no_ack = int(counted.got_count), int(counted.got_no_ack_count)
     no_ack = int(counted.no_ack_count) - got_no_ack

@@ -41,8 +41,6 @@ class Level:
 
 
 class Levels:
-    """Of one kind."""
-
     def __init__(self, kind: ObjectKind, interval_s: float) -> None:
         self.kind = kind
         self.interval_s = interval_s

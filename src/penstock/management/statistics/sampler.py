@@ -60,7 +60,6 @@ class StatisticsSampler:
         self.waits = Histogram()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
         interval_s = self._statistics.interval_s
         done = 0
         if self._file is not None and self._statistics.mode != "none":

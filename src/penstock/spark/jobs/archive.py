@@ -222,7 +222,6 @@ class _Archive:
             return places.publish(drafts)
 
     def _written(self, frame: "DataFrame", batch: int, places: tuple[Part, ...]) -> list[Draft]:
-        """The workers' part; what they have written comes back as rows."""
         settings: Settings = parse_options({**self._job.source_options(), "url": self._job.url})
         write = writing(settings, self._job.sorting.decoding, places, batch)
         return [Draft(*row) for row in frame.rdd.mapPartitions(write).collect()]

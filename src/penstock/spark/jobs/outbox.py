@@ -263,7 +263,6 @@ def rows_in(table: LakeTable, path: str) -> int:
 def rows_of(
     table: LakeTable, one: Slice, types: "Mapping[str, pa.DataType]"
 ) -> "Iterator[pa.RecordBatch]":
-    """With the columns that a file's place says."""
     import pyarrow as pa
 
     for path, values, first, end in one.pieces:

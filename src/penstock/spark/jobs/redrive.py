@@ -223,7 +223,6 @@ class _Redrive:
         return extent
 
     def _chosen(self, extent: Extent) -> list[int]:
-        """Numbers of those that go; the others are counted."""
         job, done = self._job, self._done
         rows = judged(self._letters(extent), job).select("seq_id", "verdict", "target")
         chosen: list[int] = []

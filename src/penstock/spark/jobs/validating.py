@@ -242,8 +242,6 @@ def _listener(
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     class Listener(StreamingQueryListener):
-        """Hears of batches that Spark has committed."""
-
         def onQueryStarted(self, event: Any) -> None:
             ended.clear()
 

@@ -191,7 +191,6 @@ def local_session(
 def program_session(
     app_name: str, master: str, url: str | None, settings: Mapping[str, str]
 ) -> "SparkSession":
-    """That of ``penstock.spark.session``."""
     try:
         java = find_java(os.environ)
     except JavaMissing as error:

@@ -235,7 +235,6 @@ def width_of(start_s: int, end_s: int) -> int:
 
 
 def _repeated(letters: "DataFrame") -> dict[str, list[dict[str, Any]]]:
-    """Messages that are here more than once: the same message again, or the same content."""
     from pyspark.sql import functions as sql
 
     both = (
@@ -277,7 +276,6 @@ def _sample(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def preview(head: bytes, size: int) -> dict[str, Any]:
-    """The beginning of a body: as text if it is text, else in hexadecimal."""
     cut = size > len(head)
     try:
         text = head.decode()

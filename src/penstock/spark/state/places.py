@@ -66,7 +66,6 @@ def file_name_of(vhost: str, queue: str) -> str:
 
 
 def home_of(kind: str, url: str, queue: str, given: Path | None) -> Path:
-    """An absolute directory, which need not exist yet."""
     if given is not None:
         return given
     end = parse_url(url)
@@ -75,7 +74,6 @@ def home_of(kind: str, url: str, queue: str, given: Path | None) -> Path:
 
 
 def state_home() -> Path:
-    """Where pipelines without a directory of their own keep their places."""
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser().absolute() / "penstock"
 
@@ -93,5 +91,4 @@ def alone(lock: Path, refusal: str) -> Iterator[None]:
 
 
 def locked(home: Path, what: str) -> AbstractContextManager[None]:
-    """One pipeline at a time in the directory where it keeps its place."""
     return alone(home / "lock", f"another {what} keeps its place in {home}")

@@ -107,7 +107,6 @@ def compact(
     vacuum_hours: float | None = None,
     only_plan: bool = False,
 ) -> Compacted:
-    """All partitions; returns what was done, or with ``only_plan`` what would be."""
     run: Any = {PARQUET: _compact_plain, DELTA: _compact_delta, ICEBERG: _compact_iceberg}[
         table.format
     ]
@@ -225,7 +224,6 @@ def _rows_of(path: Path) -> int:
 
 
 def _merged(small: list[Path], draft: Path, file_bytes: int) -> tuple[list[Path], int]:
-    """The files' rows in as few files as the size allows, a block at a time."""
     import pyarrow as pa
     from pyarrow import parquet
 

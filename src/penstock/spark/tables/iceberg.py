@@ -335,7 +335,6 @@ def _single_try(table: "OpenTable") -> "OpenTable":
 
 @contextmanager
 def _explained(table: IcebergTable) -> Iterator[None]:
-    """What a catalog says no to, in one line."""
     from pyiceberg.exceptions import RESTError
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -493,7 +492,6 @@ def _column_ids(schema: "Schema") -> dict[str, tuple[int, ...]]:
 
 
 def _ids(column: "NestedField") -> Iterator[int]:
-    """Of the column and its parts, depth first."""
     from pyiceberg.types import ListType, MapType, StructType
 
     yield column.field_id
@@ -509,5 +507,4 @@ def _ids(column: "NestedField") -> Iterator[int]:
 
 
 def _shown(column: "NestedField") -> str:
-    """Its type, without the numbers of its parts."""
     return re.sub(r"\b\d+: ", "", str(column.field_type))

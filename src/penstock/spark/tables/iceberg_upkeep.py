@@ -146,7 +146,6 @@ def _vacuumed(place: IcebergTable, age: timedelta) -> int:
 
 
 def _files_of(files: "FileIO", snapshots: Iterable["Snapshot"]) -> set[str]:
-    """All that the snapshots name: manifest lists, manifests, data."""
     found = set()
     manifests: dict[str, ManifestFile] = {}
     for one in snapshots:

@@ -101,7 +101,6 @@ class Landing:
         return notes.planned_ends(self.checkpoint, last)
 
     def landed_places(self, publisher: Publisher) -> dict[str, tuple[str, int]]:
-        """Per queue its incarnation and where the last batch that has landed ends."""
         last = notes.last_planned(self.checkpoint)
         for batch in () if last is None else (last, last - 1):
             query_id = notes.query_id(self.checkpoint)

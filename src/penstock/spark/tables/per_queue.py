@@ -106,7 +106,6 @@ class QueueTables:
         return target.begun()
 
     def _moved(self, batch: int) -> list[str]:
-        """Queues of which the batch may have messages."""
         checkpoint = self.main.landing.checkpoint
         ends = notes.planned_places(checkpoint, batch)
         before = notes.planned_places(checkpoint, batch - 1)

@@ -80,7 +80,6 @@ class Store:
         return parquet.read_metadata(path, filesystem=self._system)
 
     def has(self, name: str) -> bool:
-        """Whether there are objects below it."""
         from pyarrow.fs import FileType
 
         info = self._system.get_file_info(path_in(f"{self._url}/{name}"))
