@@ -2,7 +2,6 @@
 
 import re
 import secrets
-from collections.abc import Iterable
 from typing import Final
 
 from penstock.core.errors import SettingInvalid
@@ -49,17 +48,10 @@ def decode(call: Call) -> str:
         raise Fault(UNAVAILABLE, f"Error:\n{error}") from error
 
 
-def list_ciphers(call: Call) -> str:
-    return _listed(call, "Listing supported ciphers ...", CIPHERS)
-
-
-def list_hashes(call: Call) -> str:
-    return _listed(call, "Listing supported hash algorithms ...", HASHES)
-
-
-def _listed(call: Call, title: str, names: Iterable[str]) -> str:
-    call.say(title)
-    return f"[{','.join(names)}]"
+def list_known(call: Call) -> str:
+    is_cipher = call.verb == "list_ciphers"
+    call.say(f"Listing supported {'ciphers' if is_cipher else 'hash algorithms'} ...")
+    return f"[{','.join(CIPHERS if is_cipher else HASHES)}]"
 
 
 def _asked(call: Call, title: str) -> tuple[str, Encryption]:

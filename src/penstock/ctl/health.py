@@ -66,14 +66,9 @@ def _alarmed(node: str, found: Sequence[str], result: str) -> dict[str, object]:
 
 
 def check_alarms(call: Call) -> object:
-    return _check(call, "alarms", "no alarms, local or clusterwide", "")
-
-
-def check_local_alarms(call: Call) -> object:
-    return _check(call, "local-alarms", "no local alarms", "Error:\n")
-
-
-def _check(call: Call, which: str, none: str, head: str) -> Facts:
+    is_local = call.verb == "check_local_alarms"
+    which, head = ("local-alarms", "Error:\n") if is_local else ("alarms", "")
+    none = "no local alarms" if is_local else "no alarms, local or clusterwide"
     node = call.node.name
     call.say(f"Asking node {node} to report any local resource alarms ...")
     found = alarms_of(call, which)
@@ -130,15 +125,8 @@ MEMBERS: Final = Critical(
 )
 
 
-def check_if_node_is_mirror_sync_critical(call: Call) -> object:
-    return _critical(call, MIRRORS)
-
-
-def check_if_node_is_quorum_critical(call: Call) -> object:
-    return _critical(call, MEMBERS)
-
-
-def _critical(call: Call, critical: Critical) -> object:
+def check_critical(call: Call) -> object:
+    critical = MIRRORS if call.verb == "check_if_node_is_mirror_sync_critical" else MEMBERS
     node = call.node.name
     call.say(critical.says.format(node=node))
     answer = call.node.ask("GET", path_of("health", "checks", critical.check))

@@ -2,10 +2,10 @@
 
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.client.limits import BadLimit, Limit, WrongCount, disk_limit, memory_limit
+from penstock.client.limits import BadLimit, WrongCount, disk_limit, memory_limit
 from penstock.client.local_node import is_running
 from penstock.client.management import path_of
 from penstock.ctl.call import Call
@@ -209,17 +209,11 @@ def cipher_suites(call: Call) -> str:
 # -- limits until the next start, as in RabbitMQ ------------------------------------------------
 
 
-def set_vm_memory_high_watermark(call: Call) -> None:
-    _set(call, "memory threshold", memory_limit)
-
-
-def set_disk_free_limit(call: Call) -> None:
-    _set(call, "disk free limit", disk_limit)
-
-
-def _set(call: Call, what: str, limit_of: Callable[[Sequence[str]], Limit]) -> None:
+def set_limit(call: Call) -> None:
+    is_disk = call.verb == "set_disk_free_limit"
+    what = "disk free limit" if is_disk else "memory threshold"
     try:
-        limit = limit_of(call.words)
+        limit = disk_limit(call.words) if is_disk else memory_limit(call.words)
     except BadLimit as error:
         code = USAGE if isinstance(error, WrongCount) else DATA
         raise Invalid(str(error), code) from error

@@ -16,14 +16,8 @@ Policy = Mapping[str, Any]
 
 
 def set_policy(call: Call) -> None:
-    _set(call, "policy", "all")
-
-
-def set_operator_policy(call: Call) -> None:
-    _set(call, "operator policy override", "queues")
-
-
-def _set(call: Call, what: str, apply_to: str) -> None:
+    is_operator = call.verb == "set_operator_policy"
+    what, apply_to = ("operator policy override", "queues") if is_operator else ("policy", "all")
     name, pattern, definition = call.take(3)
     priority = call.number("priority", 0)
     call.say(

@@ -121,8 +121,8 @@ Configuration
     encoding  Encrypts a text for the configuration
   decode value passphrase [--cipher <cipher>] [--hash <hash>] [--iterations <iterations>] \
     encoding  Decrypts such a text
-  list_ciphers  encoding  Displays the ciphers for that
-  list_hashes  encoding  Displays the hashes for that
+  list_ciphers  encoding:list_known  Displays the ciphers for that
+  list_hashes  encoding:list_known  Displays the hashes for that
 Users
   add_user <username> <password>  users  Makes a user, without permissions at first
   authenticate_user <username> <password>  users  Tries a user's password
@@ -182,13 +182,14 @@ Monitoring
 Health checks
   alarms [--timeout <timeout>]  health  Lists the alarms of the node
   check_alarms [--timeout <timeout>]  health  Fails when the node has an alarm
-  check_local_alarms [--timeout <timeout>]  health  Fails when the node has an alarm of its own
+  check_local_alarms [--timeout <timeout>] \
+    health:check_alarms  Fails when the node has an alarm of its own
   check_certificate_expiration [--within <period>] [--unit <unit>] \
     health  Fails when a certificate of a listener expires soon
   check_if_node_is_mirror_sync_critical [--timeout <timeout>] \
-    health  Fails when mirrored queues would lose data without this node
+    health:check_critical  Fails when mirrored queues would lose data without this node
   check_if_node_is_quorum_critical [--timeout <timeout>] \
-    health  Fails when queues would lose their quorum without this node
+    health:check_critical  Fails when queues would lose their quorum without this node
   check_port_connectivity [--timeout <timeout>] \
     health  Fails when one of the node's ports takes no connection
   check_port_listener <port> [--timeout <timeout>]  health  Fails when nothing listens on the port
@@ -248,7 +249,8 @@ Policies
   list_policies [--vhost <vhost>] [--no-table-headers] [--timeout <timeout>] \
     plain  Lists all policies in a virtual host
   set_operator_policy [--vhost <vhost>] [--priority <priority>] [--apply-to <apply-to>] <name> \
-      <pattern> <definition>  policies  Sets a policy that limits what other policies may say
+      <pattern> <definition> \
+    policies:set_policy  Sets a policy that limits what other policies may say
   set_policy [--vhost <vhost>] [--priority <priority>] [--apply-to <apply-to>] <name> <pattern> \
       <definition>  policies  Sets a policy
   list_policies_that_match [--object-type <type>] <name> \
@@ -264,13 +266,14 @@ Virtual hosts
     vhosts  Refused: a virtual host does not fail as a whole
   reconcile_vhosts [--timeout <timeout>]  plain  Succeeds: virtual hosts run whenever the node does
   enable_vhost_deletion_protection <vhost> \
-    vhosts:enable_protection  Protects a virtual host from deletion
+    vhosts:protect  Protects a virtual host from deletion
   disable_vhost_deletion_protection <vhost> \
-    vhosts:disable_protection  Removes that protection, so that it can be deleted
+    vhosts:protect  Removes that protection, so that it can be deleted
   set_vhost_limits [--vhost <vhost>] <definition>  vhosts  Sets virtual host limits
   set_vhost_tags <vhost> <tag> [...]  vhosts  Sets the tags of a virtual host
-  trace_off [--vhost <vhost>]  vhosts  Ends what trace_on began
-  trace_on [--vhost <vhost>]  vhosts  Copies all messages of a virtual host to amq.rabbitmq.trace
+  trace_off [--vhost <vhost>]  vhosts:trace  Ends what trace_on began
+  trace_on [--vhost <vhost>] \
+    vhosts:trace  Copies all messages of a virtual host to amq.rabbitmq.trace
   update_vhost_metadata <vhost> [--description=<description>] [--tags="<tag1>,<tag2>,<...>"] \
       [--default-queue-type=<quorum|classic|stream>] [--protected-from-deletion=<true|false>] \
     vhosts  Changes the description, tags, default queue type or protection of a virtual host
@@ -278,14 +281,14 @@ Configuration
   eval <expression>  environment:evaluate  Looks up a setting: application:get_env(rabbit, NAME).
   set_cluster_name <name>  plain  Sets the cluster name
   set_disk_free_limit <disk_limit> | mem_relative <fraction> \
-    nodes  Sets the disk_free_limit setting
+    nodes:set_limit  Sets the disk_free_limit setting
   activate_free_disk_space_monitoring [--timeout <timeout>] \
     plain  Succeeds: free disk space is always watched
   deactivate_free_disk_space_monitoring [--timeout <timeout>] \
     refused  Refused: free disk space is always watched
   set_log_level <log_level>  nodes  Sets the log level of the running node
   set_vm_memory_high_watermark <fraction> | absolute <value> \
-    nodes  Sets the vm_memory_high_watermark setting
+    nodes:set_limit  Sets the vm_memory_high_watermark setting
 Definitions
   export_definitions <file_path | "-"> [--format <json | erlang>] [--timeout <timeout>] \
     definitions  Writes definitions as JSON to a file

@@ -36,18 +36,13 @@ def update_vhost_metadata(call: Call) -> None:
     call.do("add_vhost", **_metadata(call), vhost=name)
 
 
-def enable_protection(call: Call) -> None:
-    _protect(call, 'Protecting virtual host "{}" from removal by updating its metadata...', True)
-
-
-def disable_protection(call: Call) -> None:
-    text = 'Removing deletion protection from virtual host "{}" by updating its metadata...'
-    _protect(call, text, False)
-
-
-def _protect(call: Call, says: str, on: bool) -> None:
+def protect(call: Call) -> None:
     (name,) = call.take(1)
-    call.say(says.format(name))
+    on = call.verb == "enable_vhost_deletion_protection"
+    what = f'Protecting virtual host "{name}" from removal'
+    if not on:
+        what = f'Removing deletion protection from virtual host "{name}"'
+    call.say(f"{what} by updating its metadata...")
     must_enter(call, name)
     call.do("add_vhost", vhost=name, protected_from_deletion=on)
 
@@ -84,15 +79,8 @@ def restart_vhost(call: Call) -> None:
     )
 
 
-def trace_on(call: Call) -> str:
-    return _trace(call, "Starting", "enabled")
-
-
-def trace_off(call: Call) -> str:
-    return _trace(call, "Stopping", "disabled")
-
-
-def _trace(call: Call, says: str, done: str) -> str:
+def trace(call: Call) -> str:
+    says, done = ("Starting", "enabled") if call.verb == "trace_on" else ("Stopping", "disabled")
     call.say(f'{says} tracing for vhost "{call.vhost}" ...')
     must_exist(call, call.vhost)  # else a slip in the name would make a new one
     call.do("add_vhost", tracing=done == "enabled")
