@@ -22,12 +22,12 @@ class Publisher:
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
         self.ledger = ConfirmLedger()
-        self.frontiers = [ConfirmWatermark(PendingConfirms()), ConfirmWatermark(PendingConfirms())]
+        self.watermarks = [ConfirmWatermark(PendingConfirms()), ConfirmWatermark(PendingConfirms())]
         self.position = 0
         self.durable = 0
         self.needs: list[int] = []  # of each publish, a position
         self.parts: list[list[tuple[PendingConfirm, int]]] = []  # and the numbers it has elsewhere
-        self.refused: set[tuple[int, int]] = set()  # (frontier, number)
+        self.refused: set[tuple[int, int]] = set()  # (watermark, number)
         self.yes = 0
         self.no: list[int] = []
 
@@ -35,8 +35,8 @@ class Publisher:
         count = self.dice.randint(1, 5)
         self.position += self.dice.choice([0, 0, 100])
         position = self.dice.choice([0, self.position])
-        ways = [one for one in self.frontiers if self.dice.random() < 0.4]
-        waits = [frontier.number(count) for frontier in ways]
+        ways = [one for one in self.watermarks if self.dice.random() < 0.4]
+        waits = [watermark.number(count) for watermark in ways]
         self.needs += [position] * count
         self.parts += [[(wait, int(wait.first) + at) for wait in waits] for at in range(count)]
         if waits:
@@ -46,16 +46,16 @@ class Publisher:
 
     def hear(self) -> None:
         way = self.dice.randrange(2)
-        frontier = self.frontiers[way]
+        watermark = self.watermarks[way]
         if self.dice.random() < 0.05:
-            frontier.lose()
+            watermark.lose()
             return
-        upto = self.dice.randint(int(frontier.reached), int(frontier.numbered))
-        for number in range(int(frontier.reached) + 1, upto + 1):
+        upto = self.dice.randint(int(watermark.reached), int(watermark.numbered))
+        for number in range(int(watermark.reached) + 1, upto + 1):
             if self.dice.random() < 0.1:
                 self.refused.add((way, number))
-                frontier.refuse(number)
-        frontier.advance(upto)
+                watermark.refuse(number)
+        watermark.advance(upto)
 
     def sync(self) -> None:
         self.durable = self.dice.randint(self.durable, self.position)
@@ -92,11 +92,11 @@ def live(seed: int) -> None:
     publisher = Publisher(seed)
     for _ in range(STEPS):
         publisher.dice.choice([publisher.publish, publisher.hear, publisher.sync, publisher.say])()
-        for frontier in publisher.frontiers:
-            frontier.check()
+        for watermark in publisher.watermarks:
+            watermark.check()
     publisher.durable = publisher.position
-    for frontier in publisher.frontiers:
-        frontier.advance(frontier.numbered)
+    for watermark in publisher.watermarks:
+        watermark.advance(watermark.numbered)
     publisher.say()
     assert not publisher.ledger.waiting()
     assert publisher.ledger.unconfirmed_count() == 0
@@ -108,15 +108,15 @@ def live(seed: int) -> None:
 
 
 def test_what_was_refused_here_and_there_is_told_once() -> None:
-    ledger, frontier = ConfirmLedger(), ConfirmWatermark(PendingConfirms())
-    wait = frontier.number(2)
+    ledger, watermark = ConfirmLedger(), ConfirmWatermark(PendingConfirms())
+    wait = watermark.number(2)
     ledger.published_away(3, 0, 0, 0, [wait])
     wait.only([0, 2])
     ledger.deny(3)  # by a queue that is here
     assert ledger.take_denied() == [3]
     assert ledger.take() == 0
-    frontier.refuse(2)  # the same one
-    frontier.advance(2)
+    watermark.refuse(2)  # the same one
+    watermark.advance(2)
     ledger.advance(0, WallMs(0))
     assert ledger.take_denied() == []
     assert ledger.take() == 2

@@ -222,7 +222,7 @@ class Life:
         self.seen_through.update(drain.bodies())
         for queue in self.remotes:
             assert queue.unacked_count == 0
-            assert not queue.publishing.frontier.has_open()
+            assert not queue.publishing.watermark.has_open()
 
     def judge(self) -> None:
         counts = self.seen_through

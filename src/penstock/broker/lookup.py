@@ -1,6 +1,6 @@
 """The registry of nsqlookupd: which node has which topic and channel.
 
-In: what nodes say of themselves (``identify``, ``register``, ``ping`` ...) and what people do by
+In: what nodes say of themselves (``identify``, ``register``, ``ping`` ...) and what operators do by
 HTTP (``create_topic``, ``tombstone`` ...), each with the time.  Out: answers to who looks something
 up.  A node is heard from by its connection: when that ends, ``forget`` it.
 
@@ -218,7 +218,7 @@ class Lookup:
         for channel in channels:
             self._put(node, topic, channel)
 
-    # -- what people do ----------------------------------------------------------------------
+    # -- what operators do -------------------------------------------------------------------
 
     def create_topic(self, topic: str) -> None:
         """Raises PreconditionFailed beyond the limits, as ``create_channel`` does."""

@@ -1,4 +1,4 @@
-"""``Mirrors``: what people ask of mirrored queues; and what they are told, ``MirrorFacts``.
+"""``Mirrors``: what operators ask of mirrored queues; and what they are told, ``MirrorFacts``.
 
 In: a queue of this node's virtual hosts, wherever its master is.  Out: who has copies of it and how
 far they are, or that something was begun: what changes the cluster ends in proposals, so every verb

@@ -1,4 +1,4 @@
-"""``PipelineRegistry``: what pipelines have said of themselves, for people who ask.
+"""``PipelineRegistry``: what pipelines have said of themselves, for operators who ask.
 
 In: reports, one a batch, by users who may read or write the queues they name.  Out: rows: the
 last batches, how fast the pipeline drains its queues, how fast they are filled meanwhile, and

@@ -1,7 +1,7 @@
 """The messages of a load run, encoded once: what ``load.Composer`` strings together.
 
 Plain runs need one template per routing key.  Varied runs have ``VARIED_TEMPLATES`` of
-them, drawn from a dice with the publisher's number as seed, so that two runs send the
+them, drawn at random with the publisher's number as seed, so that two runs send the
 same: sizes spread evenly over the powers of two between the limits (most real traffic
 has many small messages and few large ones), another key, other headers and another
 priority each time.
@@ -27,23 +27,23 @@ HEADER_NAMES: Final = ("tenant", "trace-id", "content-version", "region", "retri
 
 def composer_for(plan: LoadPlan, publisher: int, frame_max: int) -> Composer:
     composer = Composer(publisher)
-    dice = random.Random(publisher)  # noqa: S311 - repeatable load, not a secret
+    rng = random.Random(publisher)  # noqa: S311 - repeatable load, not a secret
     keys = plan.publish_keys(publisher)
     mixed = plan.varied or plan.size_min_bytes != plan.size_max_bytes
     for number in range(max(len(keys), VARIED_TEMPLATES) if mixed else len(keys)):
-        add_template(composer, plan, keys[number % len(keys)], dice, frame_max)
+        add_template(composer, plan, keys[number % len(keys)], rng, frame_max)
     return composer
 
 
 def add_template(
-    composer: Composer, plan: LoadPlan, key: str, dice: random.Random, frame_max: int
+    composer: Composer, plan: LoadPlan, key: str, rng: random.Random, frame_max: int
 ) -> None:
     properties = Properties(
         delivery_mode=PERSISTENT if plan.persistent else TRANSIENT,
-        headers=varied_headers(dice) if plan.varied else None,
-        priority=dice.randrange(PRIORITIES) if plan.varied else None,
+        headers=varied_headers(rng) if plan.varied else None,
+        priority=rng.randrange(PRIORITIES) if plan.varied else None,
     )
-    size = varied_size(plan.size_min_bytes, plan.size_max_bytes, dice)
+    size = varied_size(plan.size_min_bytes, plan.size_max_bytes, rng)
     publish = encode_method(CHANNEL, BASIC_PUBLISH, (0, plan.exchange, key, False, False))
     content = encode_content(properties, filler(size), CHANNEL, frame_max)
     header_bytes = 8 + int.from_bytes(content[3:7], "big")
@@ -59,21 +59,21 @@ def stamp_size(body_bytes: int) -> int:
     return 8 if body_bytes >= 8 else 0
 
 
-def varied_size(smallest: int, largest: int, dice: random.Random) -> int:
+def varied_size(smallest: int, largest: int, rng: random.Random) -> int:
     if smallest == largest:
         return smallest
-    exponent = dice.uniform(math.log2(smallest + 1), math.log2(largest + 1))
+    exponent = rng.uniform(math.log2(smallest + 1), math.log2(largest + 1))
     return min(largest, max(smallest, round(2**exponent) - 1))
 
 
-def varied_headers(dice: random.Random) -> dict[str, object]:
-    names = dice.sample(HEADER_NAMES, dice.randint(1, len(HEADER_NAMES)))
+def varied_headers(rng: random.Random) -> dict[str, object]:
+    names = rng.sample(HEADER_NAMES, rng.randint(1, len(HEADER_NAMES)))
     headers: dict[str, object] = {}
     for name in names:
-        if dice.random() < 0.5:
-            headers[name] = dice.randrange(1 << 31)
+        if rng.random() < 0.5:
+            headers[name] = rng.randrange(1 << 31)
         else:
-            headers[name] = f"{dice.getrandbits(64):x}"[: dice.randint(4, 16)]
+            headers[name] = f"{rng.getrandbits(64):x}"[: rng.randint(4, 16)]
     return headers
 
 

@@ -15,7 +15,7 @@ publish to another node): then single ones may be refused.  The places of those 
 wait's to know: all of it, unless a publisher in parts has said otherwise (``cover``, ``only``).
 
 Invariants (``check``):
-  F1  the open waits of a frontier ascend, and none is reached or done
+  F1  the open waits of a watermark ascend, and none is reached or done
   F2  no more is reached than was numbered
 """
 
@@ -30,7 +30,7 @@ from penstock.core.message import Message
 
 @final
 class PendingConfirm:
-    """The numbers first..last of a frontier have to be safe.
+    """The numbers first..last of a watermark have to be safe.
 
     ``lost``       no node will ever say whether they are; not ``done`` if it must not go on: it is
                    *stranded*, and its publisher publishes it again

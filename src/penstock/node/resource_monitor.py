@@ -199,7 +199,7 @@ class ResourceMonitor:
 
 
 def tell_alarm(admission: Admission, resource: str, node: str, *, is_set: bool) -> None:
-    """RabbitMQ's lines, on every node of a cluster: people have rules that look for them."""
+    """RabbitMQ's lines, on every node of a cluster: operators have rules that look for them."""
     if is_set:
         logger.warning(
             "%s resource limit alarm set on node '%s'.\n\n%s\n%s\n%s",

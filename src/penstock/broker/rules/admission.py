@@ -6,7 +6,7 @@
     budgets of virtual hosts ────────┘
 
 All entry points ask here, so that none of them is a way around the others: RabbitMQ's HTTP API
-publishes through an alarm.  The words are RabbitMQ's, since clients show them to people and some
+publishes through an alarm.  The words are RabbitMQ's, since clients show them to users and some
 look at them.  A reason holds publishers, never consumers: what they take ends the shortage.
 
 ``vhost_reasons`` is where the budgets of virtual hosts leave why their publishers are blocked; a

@@ -366,7 +366,7 @@ class Topics:
             found.extend([channel.queue for channel in topic.channels.values()])
         return found
 
-    # -- what others tell --------------------------------------------------------------------
+    # -- what the virtual host tells ---------------------------------------------------------
 
     def attach(self, exchange: Exchange) -> None:
         """An exchange of ours is there, and has its room."""
@@ -407,7 +407,7 @@ class Topics:
         topic.look()
         self._changed()
 
-    # -- what people do ----------------------------------------------------------------------
+    # -- what operators do -------------------------------------------------------------------
 
     def pause(self, topic: Topic, paused: bool) -> None:
         """A paused topic takes messages and passes none on to its channels."""

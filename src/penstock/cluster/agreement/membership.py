@@ -1,7 +1,7 @@
 """``Membership``: the known nodes, the live ones, and this node's own membership.
 
 In: events of the coordinator and time.  Out: which nodes came and went, proposals of this node's
-own, and for people: which nodes run or are down, and since when.
+own, and for operators: which nodes run or are down, and since when.
 
     members/<name>   leased: a life of a node, with its incarnation, addresses, version, start
     nodes/<name>     until it is forgotten: when it joined, and since when it is down
@@ -173,7 +173,7 @@ class Membership:
     # -- time ----------------------------------------------------------------------------
 
     def tick(self, now_ms: BootMs, wall_ms: WallMs) -> None:
-        """``now_ms``: the coordinator's clock.  ``wall_ms``: what people read."""
+        """``now_ms``: the coordinator's clock.  ``wall_ms``: what operators read."""
         self._wall_ms = wall_ms
         if self.state == JOINED and self._coordinator.lease_has_ended():
             self.state = OVER

@@ -54,7 +54,7 @@ class StoreLine:
 
 @final
 class ServedCoordinator(Coordinator):
-    """``member``: its name, for people.  ``start`` before anything else."""
+    """``member``: its name, for operators.  ``start`` before anything else."""
 
     def __init__(self, member: str, line: StoreLine, now_ms: BootMs) -> None:
         self.member = member

@@ -124,9 +124,9 @@ class SafeLine:
 
     def __init__(self, waits: PendingConfirms) -> None:
         self.safe: i64 = 0
-        self.frontier: ConfirmWatermark = ConfirmWatermark(waits)
+        self.watermark: ConfirmWatermark = ConfirmWatermark(waits)
         self.alone: str = ""  # why no mirror will say anything for some time
-        self._waiting: deque[tuple[int, int]] = deque()  # parcel, number on the frontier
+        self._waiting: deque[tuple[int, int]] = deque()  # parcel, number on the watermark
         self._waits = waits
         self._refused: list[PendingConfirm] = []
 
@@ -135,7 +135,7 @@ class SafeLine:
         if self.alone != "":
             self._refuse()
             return False
-        wait = self.frontier.number(1)
+        wait = self.watermark.number(1)
         self._waiting.append((int(parcel), int(wait.last)))
         return True
 
@@ -148,14 +148,14 @@ class SafeLine:
         if parcel > self.safe:
             self.safe = parcel
         while len(self._waiting) > 0 and self._waiting[0][0] <= self.safe:
-            self.frontier.advance(self._waiting.popleft()[1])
+            self.watermark.advance(self._waiting.popleft()[1])
 
     def begin(self) -> None:
         """Another term: parcels are numbered anew, and what waits will never be said."""
         self.safe = 0
         self.alone = ""
         self._waiting.clear()
-        self.frontier.strand(self.frontier.lose())  # the publisher never gives up
+        self.watermark.strand(self.watermark.lose())  # the publisher never gives up
         self.tell_refused()
 
     def cut_off(self, why: str) -> None:
@@ -167,16 +167,16 @@ class SafeLine:
 
     def give_up(self) -> None:
         """Publishers are told no; the broker's own waits, and other nodes', stay open."""
-        if not self.frontier.has_open():
+        if not self.watermark.has_open():
             return
         parcel = self._waiting[-1][0]
         self._waiting.clear()
-        for wait in self.frontier.take_open():
+        for wait in self.watermark.take_open():
             if wait.resend or wait.relayed:
-                self.frontier.number_again(wait)
+                self.watermark.number_again(wait)
                 self._waiting.append((parcel, int(wait.last)))
             else:
-                self.frontier.give_up([wait])
+                self.watermark.give_up([wait])
 
     def tell_refused(self) -> None:
         """The publishers are told no; the broker publishes its own messages again."""
@@ -184,9 +184,9 @@ class SafeLine:
         self._refused = []
         for wait in refused:
             if wait.resend:
-                self.frontier.strand([wait])
+                self.watermark.strand([wait])
             else:
-                self.frontier.give_up([wait])
+                self.watermark.give_up([wait])
 
     def check(self) -> None:
         last = (int(self.safe), 0)
@@ -381,7 +381,7 @@ class SafePositions:
     def latest(self) -> tuple[str, str]:
         """The mirror for which publishers wait longest, and how it is late; ("", "") = for none."""
         late = self.late()
-        is_open = self.applied.frontier.has_open() or self.durable.frontier.has_open()
+        is_open = self.applied.watermark.has_open() or self.durable.watermark.has_open()
         return late[0] if late and is_open and self._waits_for(dict(late)) else ("", "")
 
     def late(self) -> list[tuple[str, str]]:

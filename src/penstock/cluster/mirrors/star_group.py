@@ -482,7 +482,7 @@ class StarGroup(PublishNotes):
     def awaits_disk(self) -> bool:
         """What was told, or done, or what it begins with; of a master while others wait for it."""
         if self.mirrored is not None:
-            waits = self.safe.durable.frontier.has_open() or self.safe.applied.frontier.has_open()
+            waits = self.safe.durable.watermark.has_open() or self.safe.applied.watermark.has_open()
             return (waits or len(self._followers) > 0) and self.positions.awaits_disk()
         joiner = self.joiner
         return self.positions.awaits_disk() or (joiner is not None and joiner.awaits_disk())

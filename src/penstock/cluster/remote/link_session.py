@@ -26,7 +26,7 @@ For the layer above:
 
     session.send(stream, payload)      never refuses: the sender asks ``is_full`` before
     session.is_full(), has_room()      the limit is reached; it is half empty again
-    waiting_bytes, waiting_count, resent_count, disconnected_since_ms      for people
+    waiting_bytes, waiting_count, resent_count, disconnected_since_ms      for operators
 
 A ``stream`` is a number the two sides agree on elsewhere; a payload is opaque.  Nothing here looks
 at bytes: a batch costs a tuple a parcel.

@@ -1,9 +1,9 @@
 """How a queue whose master is elsewhere takes messages: the part of ``RemoteQueue`` that publishes.
 
-    publish ─► a number on the frontier ─► Given ─► the master's node
+    publish ─► a number on the watermark ─► Given ─► the master's node
     Safe ◄─ up to where, and what was refused
 
-What is open, sent or held, is in the frontier's waits, with its messages: so nothing is remembered
+What is open, sent or held, is in the watermark's waits, with its messages: so nothing is remembered
 twice.  Numbers go over the link counted from the opening of the queue there.
 
 While there is no master, or no connection to its node, what is published is held: it is sent as
@@ -31,7 +31,7 @@ class RemotePublishing:
     """See the head of this file."""
 
     def __init__(self, queue: Queue, master: Master, context: QueueContext) -> None:
-        self.frontier = ConfirmWatermark(context.waits)
+        self.watermark = ConfirmWatermark(context.waits)
         self._queue = queue
         self._master = master
         self._base: i64 = 0  # of the numbers under which messages are sent
@@ -59,7 +59,7 @@ class RemotePublishing:
     def publish(self, messages: list[Message], until_ms: WallMs) -> bool:
         """``until_ms``: none is ready before; 0 = at once.  False = they wait for a master."""
         away_text = self._master.away_text
-        wait = self.frontier.number(len(messages), away_text, messages, until_ms)
+        wait = self.watermark.number(len(messages), away_text, messages, until_ms)
         way = self._master.way
         if self._credit is None:
             self._open_credit(self._no_receiver)
@@ -79,21 +79,21 @@ class RemotePublishing:
 
     def connected(self) -> None:
         """There is a connection to the master's node again."""
-        for wait in self.frontier.held():
+        for wait in self.watermark.held():
             self._send(wait)
 
     def _hold_back(self, waits: list[PendingConfirm]) -> None:
         """They go to the next master."""
         for wait in waits:
             wait.hold()
-            self.frontier.number_again(wait)
+            self.watermark.number_again(wait)
 
     # -- what the master says ----------------------------------------------------------------
 
     def safe(self, upto: i64, refused: list[int]) -> None:
         for number in refused:
-            self.frontier.refuse(self._base + number)
-        self.frontier.advance(self._base + upto)
+            self.watermark.refuse(self._base + number)
+        self.watermark.advance(self._base + upto)
 
     def taken(self, cost: i64) -> None:
         if self._credit is not None:
@@ -104,25 +104,25 @@ class RemotePublishing:
     def follow(self, way: PeerClient) -> None:
         """What was published meanwhile is sent, and what the broker itself publishes."""
         self._open_credit(way.stage)
-        waits = self.frontier.take_open()
-        self._base = self.frontier.numbered
+        waits = self.watermark.take_open()
+        self._base = self.watermark.numbered
         for wait in waits:
-            self.frontier.number_again(wait)
+            self.watermark.number_again(wait)
             self._charge(wait.messages)
             self._send(wait)
 
     def lose(self) -> None:
         """The master is lost: what was sent is refused, or held for the next one."""
         self._open_credit(self._no_receiver)
-        self._hold_back(self.frontier.lose())
+        self._hold_back(self.watermark.lose())
 
     def refuse_unsent(self) -> None:
         """They are refused; what the broker itself publishes waits on."""
-        waits = self.frontier.take_open()
+        waits = self.watermark.take_open()
         self._hold_back([wait for wait in waits if wait.resend])
-        self.frontier.give_up([wait for wait in waits if not wait.resend])
+        self.watermark.give_up([wait for wait in waits if not wait.resend])
         self._open_credit(self._no_receiver)
 
     def give_up(self) -> None:
         """There will be no master any more."""
-        self.frontier.give_up(self.frontier.take_open())
+        self.watermark.give_up(self.watermark.take_open())

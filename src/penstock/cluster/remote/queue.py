@@ -17,7 +17,7 @@ delivery as its ``seq_id``: that is the token by which it is settled.
 
 What needs an answer returns ``Pending`` (``core/pending.py``).
 
-**Publishes** are numbered on a frontier of this queue.  The master's node says up to where they are
+**Publishes** have numbers of this queue's watermark.  The master's node says up to where they are
 safe and which it had no room for.  When the master is lost, what was sent and not answered is
 refused (nacked): it may have arrived, and only its publisher can know whether twice is worse than
 not at all (RabbitMQ's channel also nacks what was under way to a queue that
@@ -165,7 +165,7 @@ class RemoteQueue(Queue):
 
     def take_unsent(self) -> list[PendingConfirm]:
         """What is still to be published, when the next master is not elsewhere."""
-        return self.publishing.frontier.take_open()
+        return self.publishing.watermark.take_open()
 
     def end(self) -> list[Consumer]:
         why = f"no queue '{self.name}' in vhost '{self.vhost}'"
@@ -195,7 +195,7 @@ class RemoteQueue(Queue):
         deliveries: list[Delivery] = []
         if self.deleted:
             return deliveries
-        if self._master.down != "" and self.publishing.frontier.has_open():
+        if self._master.down != "" and self.publishing.watermark.has_open():
             self.publishing.refuse_unsent()
         for consumer in self.consumers:
             remote = self._subscriptions.by_consumer[consumer]
@@ -400,7 +400,7 @@ class RemoteQueue(Queue):
         elif isinstance(answer, q.Gone):
             self._master.forget()
             if not self._master.is_open:
-                self.publishing.frontier.hold()  # all was refused with the opening
+                self.publishing.watermark.hold()  # all was refused with the opening
             self.lost_way()
 
     def _cancelled(self, number: i64) -> None:
@@ -416,7 +416,7 @@ class RemoteQueue(Queue):
 
     def check(self) -> None:
         super().check()
-        self.publishing.frontier.check()
+        self.publishing.watermark.check()
         self._subscriptions.check(self.consumers)
 
 

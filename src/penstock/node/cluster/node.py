@@ -7,7 +7,7 @@
     leave         an orderly stop
 
 Three clocks are in use: CLOCK_BOOTTIME where leases are concerned, the monotonic clock for all that
-the cluster waits for, and wall time, which is the loop's ``now_ms``, for messages and people.
+the cluster waits for, and wall time, which is the loop's ``now_ms``, for messages and operators.
 
 A node whose lease has ended counts as gone (K4): its exclusive queues are, and its links end.  It
 goes on serving the queues whose only copy it has, and joins again as a new member as soon as etcd
@@ -284,7 +284,7 @@ class ClusterNode(ClusterPart, PeerOwner):
                 members.append(member)
         self.peers.set_members(members)
 
-    # -- for people ----------------------------------------------------------------------
+    # -- for operators -------------------------------------------------------------------
 
     def forget(self, node: str) -> Pending | None:
         """It never comes back; to be run by an ``Ask``."""

@@ -8,7 +8,7 @@ a proposal changes only under its owner's hands, and never before the events tha
 belong to it are there (O3).
 
 ``now_ms`` is CLOCK_BOOTTIME (``etcd_lease.boot_ms``) in everything here: leases are not measured by
-clocks that people set.
+clocks that operators set.
 """
 
 import asyncio

@@ -34,7 +34,7 @@ LASTED_S: Final = 1.0
 """A stream that lasted so long was a good one."""
 
 log = logging.getLogger("penstock.etcd")
-_dice = secrets.SystemRandom()
+_chance = secrets.SystemRandom()
 
 
 class Compacted(EtcdFailed):
@@ -43,7 +43,7 @@ class Compacted(EtcdFailed):
 
 def retry_s(failures: int) -> float:
     """Before the next try: longer each time, and not all at once."""
-    return min(RETRY_MAX_S, RETRY_S * 2.0 ** min(failures, 8)) * _dice.uniform(0.5, 1.0)
+    return min(RETRY_MAX_S, RETRY_S * 2.0 ** min(failures, 8)) * _chance.uniform(0.5, 1.0)
 
 
 class DataLost(EtcdFailed):

@@ -1,4 +1,4 @@
-"""Who waits for whom, in rows for people: the chain, the waits, the bottleneck.
+"""Who waits for whom, in rows for operators: the chain, the waits, the bottleneck.
 
 Reads the flow of a node on the data loop; only stages that were in flow lately are looked at, so
 ten thousand quiet queues cost nothing.

@@ -89,7 +89,7 @@ class NsqPublishing(PublishCredit):
     def __init__(self, session: Session, shared: NsqShared, traffic: Traffic) -> None:
         super().__init__(session, shared.broker.flow, session)
         self.traffic = traffic
-        self.counts: dict[str, int] = {}  # messages by topic, for people who watch
+        self.counts: dict[str, int] = {}  # messages by topic, for an operator who watches
         self._shared = shared
         self._broker = shared.broker
         self._waits: list[PendingConfirm] = NO_WAITS  # of the run that was just published
@@ -234,7 +234,7 @@ class NsqPublishing(PublishCredit):
 
 
 def count_published(traffic: Traffic, topic: Topic, count: i64, queue_count: i64) -> None:
-    """For people who watch: so many messages to so many channels.  Each is answered."""
+    """For an operator who watches: so many messages to so many channels.  Each is answered."""
     traffic.publish(count, True)
     traffic.confirm(count)
     traffic.route(count * queue_count)

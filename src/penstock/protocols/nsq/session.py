@@ -465,7 +465,7 @@ class NsqSession(Session):
             self._fault(unauthorized("SUB", topic, channel.name))
             self._said()
 
-    # -- for people who watch ------------------------------------------------------------------
+    # -- for operators who watch ---------------------------------------------------------------
 
     def client_row(self) -> dict[str, object]:
         """As nsqd shows a client, in its order."""

@@ -67,7 +67,7 @@ class Member(NamedTuple):
 
 
 class LinkFacts(NamedTuple):
-    """For people and for metrics; times are the wall clock's.
+    """For operators and for metrics; times are the wall clock's.
 
     ``is_caller``: it is this node that calls.  ``connections``: in all.
     """
@@ -238,7 +238,7 @@ class PeerLink:
         connection = self.connection
         return connection is not None and self.session.has_outgoing() and connection.is_idle()
 
-    # -- for people ----------------------------------------------------------------------
+    # -- for operators -------------------------------------------------------------------
 
     def describe(self) -> LinkFacts:
         connection, session = self.connection, self.session

@@ -78,7 +78,7 @@ METRICS: Final = {"write.metadata.metrics.default": "none"} | {
 TRANSFORMS: Final = {"day": "day", "hour": "hour", "published_day": "day"}
 """Of ``TIME_SOURCES``."""
 STORE_PROPERTIES: Final = ("s3.", "gcs.", "adls.", "client.")
-DICE: Final = random.SystemRandom()
+CHANCE: Final = random.SystemRandom()
 EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - of times in UTC that name no zone
 
 
@@ -317,7 +317,7 @@ def commit_to(place: IcebergTable, change: "Callable[[OpenTable, Transaction], b
                 return False
             commit.commit_transaction()
         except CommitFailedException:
-            time.sleep(DICE.uniform(0, PAUSE_S * (attempt + 1)))
+            time.sleep(CHANCE.uniform(0, PAUSE_S * (attempt + 1)))
             continue
         place.sync()
         return True
