@@ -106,6 +106,15 @@ def test_keys_rotate(issuer: Issuer) -> None:
     assert set(found.known.keys) == {"own", "new"}
 
 
+@pytest.mark.parametrize("name", ["", "/", None, 7])
+def test_a_provider_without_a_name_adds_none(issuer: Issuer, name: object) -> None:
+    """Else tokens whose claim ``iss`` is empty would be of that issuer."""
+    issuer.document = {"issuer": name}
+    found = source(issuer=issuer.url)
+    refresh(found)
+    assert found.known.issuers == {issuer.url}
+
+
 @pytest.mark.parametrize(
     "fault",
     [

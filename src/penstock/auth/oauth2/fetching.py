@@ -106,7 +106,7 @@ class KeySource:
                 uri, name = _read_document(
                     await self._get(session, self._provider.discovery_uri, DOCUMENT_MAX_BYTES)
                 )
-                names.add(name)
+                names = {name} - {""}
             keys, unusable = key_set(await self._get(session, uri, KEY_SET_MAX_BYTES))
             return keys, unusable, names
 
@@ -118,7 +118,7 @@ class KeySource:
 
 
 def _read_document(data: bytes) -> tuple[str, str]:
-    """Of an OpenID provider: where its keys are, and its name.  Raises FetchFailed."""
+    """Of an OpenID provider: where its keys are, and its name, "" = none.  Raises FetchFailed."""
     try:
         document = json_of(data)
     except ValueError:
@@ -126,7 +126,8 @@ def _read_document(data: bytes) -> tuple[str, str]:
     uri = document.get("jwks_uri") if isinstance(document, dict) else None
     if not isinstance(uri, str) or not is_safe_address(uri):
         raise FetchFailed("the discovery document names no jwks_uri of https")
-    return uri, str(document.get("issuer", "")).rstrip("/")
+    name = document.get("issuer")
+    return uri, name.rstrip("/") if isinstance(name, str) else ""
 
 
 def _configured_keys(provider: Provider) -> dict[str | None, Key]:
