@@ -24,6 +24,7 @@ from penstock.management.http.ui_sessions import (
     SESSIONS_OF_USER_MAX,
     UiSessions,
 )
+from penstock.settings.entry import AddressRules
 from tests.management.conftest import Raw, Served
 
 SCRIPT = {"X-Requested-With": "XMLHttpRequest"}
@@ -209,6 +210,20 @@ def test_its_rights_are_asked_for_anew(served: Served) -> None:
     account = Account("ann", ["management"], Forgetful())
     shown = begun(served, User("ann", "", account.tags, account=account), ("/",))
     assert status(served, shown, "/api/queues/%2F") == 401
+
+
+def test_a_user_of_another_backend_comes_from_where_it_may_only(served: Served) -> None:
+    """As one of the broker's own, whose session is looked at likewise."""
+    account = Account("ann", ["management"], Open())
+    shown = begun(served, User("ann", "", account.tags, account=account), ("/",))
+    entry = served.node.broker.users.entry
+    assert status(served, shown) == 200
+    served.on_loop(lambda: entry.renew(True, AddressRules(("user:ann deny 127.0.0.0/8",))))
+    try:
+        assert status(served, shown) == 401
+    finally:
+        served.on_loop(lambda: entry.renew(True, AddressRules(())))
+    assert status(served, shown) == 401, "the session is over"
 
 
 class Open(Judge):

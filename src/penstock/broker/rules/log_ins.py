@@ -244,11 +244,17 @@ class LogIns:
 
     def resume(self, name: str, source: Source) -> User:
         """One of the broker's own users whose log-in goes on; raises LoginRefused."""
-        self.check_entry(name, source, False)
+        self.check_place(name, source)
         user = self.users.get(name)
-        if user is None or not self.may_come(name, source):
+        if user is None:
             raise LoginRefused(REFUSED)
         return user
+
+    def check_place(self, name: str, source: Source) -> None:
+        """Of a log-in that goes on, by whatever backend; raises LoginRefused, and EntryRefused."""
+        self.check_entry(name, source, False)
+        if not self.may_come(name, source):
+            raise LoginRefused(REFUSED)
 
     def done(self, user: User, source: Source) -> LogIn:
         """The log-in of a user that has logged in already."""

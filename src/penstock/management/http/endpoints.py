@@ -168,6 +168,7 @@ class Context:
 
         def look() -> Visitor:
             if before.external is not None:
+                broker.users.check_place(before.name, source)
                 before.external.look(mono_ms())
                 return Visitor(before.external)
             user = broker.users.resume(before.name, source)
