@@ -254,6 +254,14 @@ def test_the_password_of_a_link_goes_to_no_server_that_proves_another_name(tmp_p
     entry = f"amqps://ann@a.example=file:{secret}"
     for option in ("verify=verify_none", "server_name_indication=b.example"):
         assert of_link(entry, f"amqps://ann@a.example?{option}") == ""
+    settings = settings_of(link_passwords=entry, data_dir=str(tmp_path / "d"))
+    (tmp_path / "link").symlink_to(tmp_path / "d")
+    for place in ("d/messages", "link/messages", "d/../d/messages"):
+        uri = parse_amqp_uri(f"amqps://ann@a.example?cacertfile={tmp_path}/{place}")
+        with pytest.raises(SettingInvalid, match="outside of data_dir"):
+            link_password(settings, uri)
+    uri = parse_amqp_uri(f"amqps://ann@a.example?cacertfile={tmp_path}/dd/ca.pem")
+    assert link_password(settings, uri) == "pass"
     for option in ("verify=verify_peer", "server_name_indication=a.example"):
         assert of_link(entry, f"amqps://ann@a.example?{option}") == "pass"
 

@@ -3,6 +3,9 @@
 A policymaker writes the URI, so it decides nothing: a password goes where its entry says.
 """
 
+import os
+from pathlib import Path
+
 from penstock.core.amqp_uri import PORTS, AmqpUri
 from penstock.core.errors import SettingInvalid
 from penstock.secrets.sources import revealed
@@ -23,7 +26,7 @@ def link_password(settings: Settings, uri: AmqpUri) -> str | None:
             if (there.user, there.host) == (uri.user, uri.host):
                 is_known = True
                 if (there.tls, there.port) == (uri.tls, uri.port):
-                    _check_proof(uri)
+                    _check_proof(uri, settings.data_dir)
                     return revealed(source, f"link_passwords: {place}", settings)
     if not is_known:
         return None
@@ -43,10 +46,14 @@ def _places(text: str) -> list[AmqpUri]:
     return [one for one in found if one and (one.tls or stays_here(one.host))]
 
 
-def _check_proof(uri: AmqpUri) -> None:
+def _check_proof(uri: AmqpUri, data_dir: str) -> None:
+    """In the files of the data directory a client may have written a certificate of its own."""
     name = uri.options.get("server_name_indication", uri.host)
     if uri.tls and (uri.options.get("verify") == "verify_none" or name != uri.host):
         raise SettingInvalid(
             "a password of link_passwords goes only to a server whose certificate is verified for"
             " the URI's host: no verify_none and no other server_name_indication"
         )
+    authority = os.path.realpath(uri.options.get("cacertfile", "/"))
+    if uri.tls and data_dir and Path(authority).is_relative_to(os.path.realpath(data_dir)):
+        raise SettingInvalid("a cacertfile for link_passwords is outside of data_dir")
