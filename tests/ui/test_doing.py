@@ -65,6 +65,22 @@ def test_a_message_is_followed(visit: Visit, life: Life) -> None:
     life.channel.queue_delete("followed")
 
 
+def test_a_queue_whose_name_is_a_step_of_paths_is_no_other_queue(visit: Visit, life: Life) -> None:
+    """A purge of "." would be a DELETE of the queue that is called contents."""
+    page = visit.page
+    for name in (".", "contents"):
+        life.channel.queue_declare(name, durable=True)
+    visit.go("/queues/%2F/.?tab=settings")
+    visit.heading(".")
+    page.get_by_role("button", name="Purge…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Purge").click()
+    page.get_by_text("cannot ask about the names").first.wait_for()
+    assert not is_gone(life, "/api/queues/%2F/contents")
+    visit.faults.clear()
+    for name in (".", "contents"):
+        life.channel.queue_delete(name)
+
+
 def test_from_declaring_to_deleting(visit: Visit, life: Life) -> None:
     page = visit.page
     visit.go("/exchanges")

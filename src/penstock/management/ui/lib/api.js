@@ -110,6 +110,10 @@ export function logOut(why = "") {
 // -- question and answer --------------------------------------------------------------------------
 
 function ask(path, options = {}) {
+  // Of a queue "." or ".." a browser makes another path, and with it a request about another object.
+  if (new URL(path, location.origin).pathname !== path.split("?")[0]) {
+    throw new ApiError(0, "a browser cannot ask about the names . and ..: use penstock");
+  }
   // With this header the cookie counts, and the browser opens no login window of its own over ours.
   const headers = { ...options.headers, "X-Requested-With": "XMLHttpRequest" };
   return fetch(path, { ...options, headers, credentials: "same-origin", cache: "no-store" });
@@ -140,8 +144,8 @@ async function answer(response) {
 async function reach(path, options) {
   try {
     return await ask(path, options);
-  } catch {
-    throw new ApiError(0, "the broker cannot be reached");
+  } catch (error) {
+    throw error instanceof ApiError ? error : new ApiError(0, "the broker cannot be reached");
   }
 }
 
