@@ -265,18 +265,18 @@ def test_what_a_channel_has_in_flight_or_moves_to_its_tail_is_back(node: Node) -
 def test_a_reader_of_ranges_is_fenced_off(node: Node) -> None:
     queue = lone_queue(node, PLAIN)
     queue.range_lease.begin(node.now_ms + 1_000_000)
-    token = queue.open_range_lease()
+    token = queue.ranges.open()
     readers = RangeReaders(node.quiet.definitions)
     readers.put_token("/", "q", LIFE, token)
     readers.put_start("/", "q", LIFE, "latest", 5)
     node.run()
     demoted(node, "q")
-    assert not queue.check_range_lease(token)
+    assert not queue.ranges.is_current(token)
     assert list(readers.tokens()) == []
     assert readers.start("/", "q", LIFE) is None
     again = promoted(node, "q", TERM)
-    assert not again.check_range_lease(token)
-    assert again.open_range_lease() > token
+    assert not again.ranges.is_current(token)
+    assert again.ranges.open() > token
 
 
 def test_a_queue_that_the_start_found_is_a_copy_as_any_other(node: Node) -> None:

@@ -93,11 +93,11 @@ def test_a_reader_of_ranges_keeps_an_expiring_queue_alive(node: QuietBroker) -> 
     client = node.client()
     client.call("queue.declare", queue="q", durable=True, arguments={"x-expires": 1000})
     queue = queue_of(node, "q")
-    token = queue.open_range_lease()
+    token = queue.ranges.open()
     for _ in range(5):
         node.tick(900)
     assert not queue.deleted
-    queue.close_range_lease(token)
+    queue.ranges.close(token)
     node.tick(900)
     assert not queue.deleted
     node.tick(1100)

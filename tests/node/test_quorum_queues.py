@@ -325,12 +325,12 @@ def test_a_reader_by_position_has_all_in_the_order_they_came() -> None:
     assert bodies(client, 1) == [b"zero"]
     client.method(1, "basic.ack", delivery_tag=1)
     node.run()
-    queue.open_range_lease()
+    queue.ranges.open()
     client.publish("", "q", b"two", priority=9)
     node.run()
     positions = queue.backing.positions()
     assert (positions.tiers.floor_seq_id(), positions.records.next_seq_id) == (0, 2)
-    queue.close_range_lease(1)
+    queue.ranges.close(1)
     assert bodies(client, 2) == [b"one", b"two"]
     node.check()
 

@@ -203,11 +203,11 @@ class QueueMachine(RuleBasedStateMachine):
     def lease(self) -> None:
         if self.model.consumers:
             with pytest.raises(ResourceLocked):
-                self.queue.open_range_lease()
+                self.queue.ranges.open()
             return
         self.model.lease += 1
         self.model.leased = True
-        assert self.queue.open_range_lease() == self.model.lease
+        assert self.queue.ranges.open() == self.model.lease
 
     @precondition(lambda self: self.model.leased)
     @rule(data=st.data(), again=st.booleans())
@@ -215,11 +215,11 @@ class QueueMachine(RuleBasedStateMachine):
         """With the newest token it ends; an older one is fenced off."""
         if again:
             self.model.lease += 1
-            assert self.queue.open_range_lease() == self.model.lease
+            assert self.queue.ranges.open() == self.model.lease
         token = data.draw(st.sampled_from([self.model.lease, self.model.lease, 0, 1]))
         current = self.model.leased and token == self.model.lease
-        assert self.queue.check_range_lease(token) == current
-        self.queue.close_range_lease(token)
+        assert self.queue.ranges.is_current(token) == current
+        self.queue.ranges.close(token)
         self.model.leased = self.model.leased and not current
 
     @precondition(lambda self: self.model.leased)
@@ -228,9 +228,9 @@ class QueueMachine(RuleBasedStateMachine):
         seq_id = data.draw(st.integers(0, self.model.published + 1))
         below = {known for known in self.model.ready if known < seq_id}
         if data.draw(st.booleans()):
-            assert self.queue.drop_below(seq_id) == len(below)
+            assert self.queue.ranges.drop_below(seq_id) == len(below)
         else:
-            assert self.queue.drop_step(seq_id, 1 << 30) == len(below)
+            assert self.queue.ranges.drop_step(seq_id, 1 << 30) == len(below)
         self.model.ready -= below
 
     @precondition(lambda self: self.model.leased)
@@ -239,7 +239,7 @@ class QueueMachine(RuleBasedStateMachine):
         known = st.integers(0, self.model.published + 1)
         seq_ids = sorted(data.draw(st.lists(known, unique=True)))
         found = self.model.ready & set(seq_ids)
-        assert self.queue.drop_some(seq_ids) == len(found)
+        assert self.queue.ranges.drop_some(seq_ids) == len(found)
         self.model.ready -= found
 
     @rule()

@@ -103,10 +103,10 @@ def test_what_is_due_comes_behind_what_a_reader_of_ranges_has_passed() -> None:
     queue.remove_consumer(held.consumer)
     queue.publish_deferred([message(b"late")], NOW_MS + 100, NOW_MS)
     queue.publish([message(), message()], NOW_MS)
-    queue.open_range_lease()
+    queue.ranges.open()
     assert [one.seq_id for one in queue.backing.reads.read_range(0, 9, 9, 999)] == [1, 2]
     queue.release_due(NOW_MS + 100)
-    assert queue.drop_below(3) == 2
+    assert queue.ranges.drop_below(3) == 2
     (late,) = queue.backing.reads.read_range(3, 9, 9, 999)
     assert late.seq_id == 3
 

@@ -7,7 +7,8 @@ In: batches of messages, settlements.  Out: deliveries, when asked.  Below: ``ba
     schedule.py    things that are due at a time    allocator.py   messages go round in a ring
     limits.py      what a queue may hold            limiting.py    what becomes of the rest
     leases.py      deliveries with a deadline       deferring.py   what is not ready before a time
-    range_lease.py a reader of ranges has it all    refusals.py    what a queue refuses
+    range_lease.py a reader of ranges has it all    range_reading.py  what that reader asks
+    purging.py     of very many messages            refusals.py    what a queue refuses
     latency.py     how long messages took           sampling.py    the times of a few of them
     counting.py    how much went by                 capacity.py    how long all consumers were full
     scan_loop.py   nsqd's way to find what is due   publish_notes.py  mirrors are told first

@@ -4,7 +4,8 @@
     QueueLimiter      which messages die         (``limiting.py``)
     DeferredMessages  what waits for its time    (``deferring.py``)
     Leases            deliveries with deadlines  (``leases.py``)
-    RangeLease        a reader of ranges         (``range_lease.py``)
+    RangeReading      a reader of ranges         (``range_reading.py``)
+    Purge             of very many messages      (``purging.py``)
     StreamFeed        what is still in a stream  (``stream_feed.py``)
 
 With leases it counts every attempt to deliver a message, to any consumer, and gives it again, at
@@ -22,12 +23,11 @@ from penstock.backing.interface import BackingQueue
 from penstock.backing.message_deque import ascending
 from penstock.backing.priorities import PriorityBacking, quorum_priorities
 from penstock.core.clock_types import WallMs
-from penstock.core.errors import AccessRefused, ResourceLocked
+from penstock.core.errors import AccessRefused
 from penstock.core.letters import REJECTED
-from penstock.core.long_work import AT_ONCE, DELIVERY_STEPS, Freeing, LongWork
+from penstock.core.long_work import AT_ONCE, Freeing
 from penstock.core.message import PRIORITY_BITS, Message, attempts_of, mark_redelivered
 from penstock.core.pending import Pending, ask_again
-from penstock.core.steps import steps
 from penstock.queues.allocator import (
     DELIVER_BYTES_MAX,
     DELIVER_MESSAGES_MAX,
@@ -43,8 +43,10 @@ from penstock.queues.deferring import DeferredMessages
 from penstock.queues.leases import Leases
 from penstock.queues.limiting import QueueLimiter
 from penstock.queues.limits import QueueLimits, RetryDelays
-from penstock.queues.queue import CROWDED_BYTES, JUST_USED, Queue
+from penstock.queues.purging import Purge
+from penstock.queues.queue import CROWDED_BYTES, Queue
 from penstock.queues.range_lease import RangeLease
+from penstock.queues.range_reading import RangeReading
 from penstock.queues.refusals import check_going, leased
 from penstock.queues.sampling import REJECTED as SAMPLE_REJECTED
 from penstock.queues.stream_feed import StreamFeed
@@ -659,46 +661,10 @@ class LocalQueue(Queue):
     def is_leased(self) -> bool:
         return self.range_lease.held
 
-    def open_range_lease(self, token: int = 0) -> int:
-        """Give the queue to a reader of ranges and fence off older ones; ``token``: as before.
-
-        Raises ResourceLocked when it has consumers.
-        """
-        if len(self.consumers) > 0:
-            raise ResourceLocked(
-                f"queue '{self.name}' in vhost '{self.vhost}' has consumers: it can be "
-                "browsed, but not read and acknowledged as a table"
-            )
-        if self.feed is not None:
-            raise ResourceLocked(
-                f"queue '{self.name}' in vhost '{self.vhost}' takes its messages from a stream:"
-                " read that as a table"
-            )
-        self._deferred.release_to_tail()
-        return int(self.range_lease.open(token))
-
-    def check_range_lease(self, token: int) -> bool:
-        return self.range_lease.held and not self.deleted and self.range_lease.token == token
-
-    def close_range_lease(self, token: int) -> None:
-        if self.range_lease.held and self.range_lease.token == token:
-            self.range_lease.close()
-            self.used(JUST_USED)
-            self.wake()
-
-    def drop_below(self, seq_id: int) -> int:
-        return self._dropped(self.backing.drop_below(seq_id))
-
-    def drop_step(self, below: int, most: int) -> int:
-        return self._dropped(self.backing.drop_step(below, most))
-
-    def drop_some(self, seq_ids: list[int]) -> int:
-        return self._dropped(self.backing.drop_some(seq_ids))
-
-    def _dropped(self, count: i64) -> int:
-        self._limiter.shrink()
-        self.statistics.dropped_read(count)
-        return int(count)
+    @property
+    def ranges(self) -> RangeReading:
+        lease, feed = self.range_lease, self.feed
+        return RangeReading(self, lease, feed, self._limiter, self._deferred)
 
     def check(self) -> None:
         super().check()
@@ -717,33 +683,6 @@ class LocalQueue(Queue):
         if leases is not None:
             self.unacked_count -= len(self._released(leases.clear()))
         self.deleted = True
-
-
-@final
-class Purge(LongWork):
-    """Of a queue with many ready messages: ``drop_rest`` ends it, when few are left."""
-
-    def __init__(self, queue: LocalQueue, drop_rest: Callable[[], int]) -> None:
-        self._queue = queue
-        self._drop_rest = drop_rest
-        self._count: int = 0
-        queue.hold(True)
-
-    def count(self) -> int:
-        """How many went."""
-        return self._count
-
-    def step(self) -> bool:
-        queue = self._queue
-        steps.count(AT_ONCE * DELIVERY_STEPS)
-        if not queue.deleted:
-            dropped = int(queue.backing.purge_step(AT_ONCE))
-            self._count += dropped
-            if dropped > 0 and queue.backing.ready_count() > AT_ONCE:
-                return True
-            self._count += self._drop_rest()
-        queue.hold(False)
-        return False
 
 
 def _earlier(one_ms: WallMs, other_ms: WallMs) -> WallMs:

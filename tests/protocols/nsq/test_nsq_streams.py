@@ -332,7 +332,7 @@ def test_what_cannot_be_a_stream_is_refused(node: NsqBroker) -> None:
     publish(node, b"m")
     queue = node.broker.vhosts["/"].topics.channel(topic_of(node), "c").queue
     with pytest.raises(ResourceLocked, match="takes its messages from a stream"):
-        queue.open_range_lease()
+        queue.ranges.open()
 
 
 def test_ephemeral_topics_are_none_and_ephemeral_channels_take_from_it(node: NsqBroker) -> None:

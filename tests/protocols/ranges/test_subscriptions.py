@@ -333,7 +333,7 @@ def test_a_lease_nobody_returns_to_ends(tmp_path: Path) -> None:
     assert newer.open("q") > token, "an orphan is anybody's"
     newer.session.lost(room.node.now_ms)
     later = RangeLeases(LEASE_GRACE_MS, room.node.broker.letting_go, room.node.broker.idleness)
-    room.node.broker.vhosts["/"].queues["q"].close_range_lease(token + 1)
+    room.node.broker.vhosts["/"].queues["q"].ranges.close(token + 1)
     later.adopt(room.node.broker)
     assert room.node.broker.vhosts["/"].queues["q"].is_leased
     room.node.now_ms += 10 * LEASE_GRACE_MS  # the clock is set

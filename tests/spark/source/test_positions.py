@@ -275,7 +275,7 @@ def test_what_expired_behind_a_stored_position_is_no_loss(host: RangeHost) -> No
     start = first.initialOffset()
     first.stop()
     with host.lock:
-        host.hall.queues["a"].drop_below(5)
+        host.hall.queues["a"].ranges.drop_below(5)
     again = streaming(host, **options)
     assert again.initialOffset() == start
     again.stop()

@@ -258,7 +258,7 @@ def test_an_empty_queue_reads_as_no_rows(host: RangeHost) -> None:
 def test_offsets_outside_the_queue_are_data_loss(host: RangeHost, more: dict[str, str]) -> None:
     publish(host, 100)
     with host.lock:
-        host.hall.queues["q"].drop_below(50)
+        host.hall.queues["q"].ranges.drop_below(50)
     with pytest.raises(DataLoss, match="queue 'q' holds 50 to 99 now"):
         batch(host, **more).partitions()
     lenient = batch(host, **more, failOnDataLoss="false")

@@ -40,7 +40,7 @@ class DeferredTrim(TurnPart):
         """All of it, here and now."""
         found = self._below.pop(queue.incarnation, None)
         if found is not None and not found[0].deleted:
-            found[0].drop_below(found[1])
+            found[0].ranges.drop_below(found[1])
 
     def run(self, now_ms: WallMs, idle: bool) -> bool:
         """One slice of the first queue."""
@@ -55,5 +55,5 @@ def _let_go(queue: LocalQueue, below: int) -> bool:
     """True = nothing is left below, or it cannot be read, which the reader hears when it closes."""
     floor = int(queue.backing.positions().tiers.floor_seq_id())
     if floor < below:
-        queue.drop_step(below, POSITIONS_AT_ONCE)
+        queue.ranges.drop_step(below, POSITIONS_AT_ONCE)
     return not floor < int(queue.backing.positions().tiers.floor_seq_id()) < below

@@ -119,7 +119,7 @@ class RangeLeases:
                 or queue.incarnation != incarnation
             ):
                 continue  # its master is asked meanwhile
-            queue.open_range_lease(token)
+            queue.ranges.open(token)
             self._leases[incarnation] = _Lease(vhost, queue, token, None, self._now_ms())
 
     def take(self, vhost: Vhost, queue: LocalQueue, owner: object, token: int, force: bool) -> int:
@@ -145,7 +145,7 @@ class RangeLeases:
                 "settle them before reading it by ranges"
             )
         self._letting_go.finish(queue)  # a new reader finds what is left
-        token = queue.open_range_lease()
+        token = queue.ranges.open()
         self._leases[queue.incarnation] = _Lease(vhost, queue, token, owner, self._now_ms(), before)
         if queue.name in vhost.queue_ids:
             readers = RangeReaders(vhost.definitions)
@@ -233,10 +233,10 @@ class RangeLeases:
     def _end(self, incarnation: str, lease: _Lease) -> None:
         vhost, queue = lease.vhost, lease.queue
         del self._leases[incarnation]
-        if queue.deleted or not queue.check_range_lease(lease.token):
+        if queue.deleted or not queue.ranges.is_current(lease.token):
             return  # the row went with the queue, or is about a newer token
         self._letting_go.finish(queue)  # consumers get what was not acknowledged
-        queue.close_range_lease(lease.token)
+        queue.ranges.close(lease.token)
         if queue.name in vhost.queue_ids:
             RangeReaders(vhost.definitions).delete_token(vhost.name, queue.name)
 
@@ -256,7 +256,7 @@ class RangeLeases:
 
     def _current(self, queue: Queue) -> _Lease | None:
         held = self._leases.get(queue.incarnation)
-        if held is not None and held.queue is queue and held.queue.check_range_lease(held.token):
+        if held is not None and held.queue is queue and held.queue.ranges.is_current(held.token):
             return held
         return None
 

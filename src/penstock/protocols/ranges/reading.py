@@ -248,7 +248,7 @@ class ReadRequests(RequestHandler):
         self._acking = None
         queue = self.owned_queue()
         before = int(queue.backing.positions().tiers.floor_seq_id())
-        count += queue.drop_step(upto, ACK_POSITIONS_AT_ONCE)
+        count += queue.ranges.drop_step(upto, ACK_POSITIONS_AT_ONCE)
         if before < queue.backing.positions().tiers.floor_seq_id() < upto:
             self._acking = (upto, count)
             queue.wake()  # as above
@@ -276,7 +276,7 @@ class ReadRequests(RequestHandler):
         if self._share_left() > 0:
             taken = int(positions.rare().settlement.few_reads(seq_ids, CHOSEN_READS_AT_ONCE))
             failed = positions.records.failed_reads
-            count += queue.drop_some(seq_ids[:taken])
+            count += queue.ranges.drop_some(seq_ids[:taken])
             if positions.records.failed_reads > failed:
                 check_going(queue.backing, queue.name, queue.vhost)
             self._leases.share.spend(int(positions.records.take_looked_bytes()))
