@@ -162,12 +162,12 @@ def test_a_long_history_comes_in_slices(world: Histories) -> None:
 def test_of_large_messages_the_newest_are_kept() -> None:
     size = int(histories.GATHERED_BYTES) // 4
     gathered = Gathered(100)
-    gathered.await_room()
+    gathered.await_queue()
     content = bytes(size)
     for number in range(7):
         message = Message(content, b"", 0, 0)
         message.place(0, number)
         gathered.take([message])
-    gathered.room_ended()
+    gathered.queue_ended()
     assert gathered.done
     assert [int(one.enqueued_at_ms) for one in gathered.read()] == [3, 4, 5, 6]

@@ -228,7 +228,7 @@ def test_delayed_messages_go_to_the_next_master(pair: NodePair) -> None:
     assert bodies_in(pair.here, "q") == [b"x"]
     leaving.leave()
     assert bodies_in(pair.there, "q") == [b"x"]
-    room = pair.here.broker.vhosts["/"].rooms.rooms["amq.delayed.late"]
+    room = pair.here.broker.vhosts["/"].internal_queues.queues["amq.delayed.late"]
     backing: Any = room.backing
     assert (backing.tiers.pending.count, backing.ready_count()) == (0, 0)
 
@@ -365,5 +365,5 @@ def test_a_delayed_message_goes_there_when_its_time_has_come(pair: NodePair) -> 
     assert bodies_in(pair.there, "q") == []
     pair.tick(6000)
     assert bodies_in(pair.there, "q") == [b"one"]
-    room: Any = pair.here.broker.vhosts["/"].exchanges["later"].room
+    room: Any = pair.here.broker.vhosts["/"].exchanges["later"].internal_queue
     assert room.backing.tiers.pending.count == 0

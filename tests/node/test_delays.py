@@ -104,7 +104,7 @@ def test_what_was_released_leaves_the_room_when_it_is_on_disk() -> None:
     client = node.client()
     declare(client)
     publish(client, b"x", 100)
-    room = node.broker.vhosts["/"].rooms.rooms["amq.delayed.later"]
+    room = node.broker.vhosts["/"].internal_queues.queues["amq.delayed.later"]
     node.committer.hold = True
     node.tick(100)
     assert count(node) == 1
@@ -149,7 +149,7 @@ def test_the_exchange_takes_what_waits_with_it(tmp_path: Path) -> None:
     client.call("exchange.delete", exchange="later")
     node.tick(2000)
     assert count(node) == 0
-    assert node.broker.vhosts["/"].rooms.rooms == {}
+    assert node.broker.vhosts["/"].internal_queues.queues == {}
     assert [queue.name for queue in node.definitions.load().queues] == ["q"]
     declare(client)
     node.tick(2000)

@@ -65,7 +65,7 @@ def test_the_room_holds_no_more_than_its_length() -> None:
     for number in range(50):
         client.publish("x", "k", b"%d" % number)
     node.run()
-    (room,) = node.broker.vhosts["/"].rooms.rooms.values()
+    (room,) = node.broker.vhosts["/"].internal_queues.queues.values()
     assert room.counts()[0] == 2
     assert node.broker.queue_context.dropped.too_many == 0
     node.check()
@@ -101,7 +101,7 @@ def test_a_history_that_goes_meanwhile_ends_what_is_under_way() -> None:
     assert len(node.broker.vhost_maker.histories.waiting) == 0
     client.method(1, "queue.delete", queue="q")
     node.run()
-    assert not node.broker.vhosts["/"].rooms.rooms
+    assert not node.broker.vhosts["/"].internal_queues.queues
     node.check()
 
 

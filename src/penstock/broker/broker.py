@@ -65,7 +65,7 @@ OVERWRITE: Final[i64] = 2
 
 @final
 class Broker:
-    """What the rooms above share."""
+    """What the packages above share."""
 
     def __init__(
         self,
@@ -196,14 +196,14 @@ class Broker:
             if is_copy(record.name):
                 vhost.copies.adopt(record, found)
                 continue
-            queue = vhost.rooms.rooms.get(record.name) or vhost.queues[record.name]
+            queue = vhost.internal_queues.queues.get(record.name) or vhost.queues[record.name]
             if queue.is_quorum and isinstance(queue, LocalQueue):
                 for priority in found_priorities(record.queue_id, found):
                     queue.open_priority(priority)
             adopt(queue.backing, found)
             if isinstance(queue, LocalQueue) and queue.releases_to is None:
                 queue.defer_what_is_delayed()
-            # Ready messages of a waiting room are sorted, those over a length limit are dropped.
+            # Ready messages of an internal queue are sorted, those over a length limit are dropped.
             if queue.releases_to is not None or queue.limits.drops:
                 queue.wake()
         for vhost in self.vhosts.values():

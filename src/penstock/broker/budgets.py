@@ -80,7 +80,7 @@ class Usage:
     def _measure(self) -> None:
         vhost = self._vhost
         backings = [queue.backing for queue in vhost.queues.values()]
-        backings += [room.backing for room in vhost.rooms.rooms.values()]
+        backings += [one.backing for one in vhost.internal_queues.queues.values()]
         backings += vhost.copies.backings()
         self.memory_bytes = sum([memory_bytes(backing) for backing in backings])
         self.disk_bytes = sum([disk_bytes(backing) for backing in backings])

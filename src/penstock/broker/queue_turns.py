@@ -28,7 +28,7 @@ from penstock.queues.scan_loop import ScanLoop
 from penstock.queues.schedule import Schedule
 from penstock.routing.exchanges import Exchange
 
-ROOM_WAITS_MS: Final[i64] = 20
+INTERNAL_WAITS_MS: Final[i64] = 20
 """A backlog that would move faster than the disk takes it looks again after so long."""
 DUE_AT_ONCE: Final[i64] = 64
 """Queues whose time has come, in one turn: with hundreds, the first would wait for the last."""
@@ -121,26 +121,26 @@ class QueueTurns:
         self._deliver_from(queue, now_ms)
         return not queue.awake or queue.spare_room(1) == 0
 
-    def sort_room(self, room: Queue, now_ms: WallMs) -> None:
+    def sort_room(self, queue: Queue, now_ms: WallMs) -> None:
         """Something in an internal queue may go on."""
-        room.begin_turn()
-        if room.deleted:
+        queue.begin_turn()
+        if queue.deleted:
             return
-        if is_staged(room.name):
-            self._staging.woken(room)
+        if is_staged(queue.name):
+            self._staging.woken(queue)
             return
-        exchange = cast(Exchange, room.releases_to)
+        exchange = cast(Exchange, queue.releases_to)
         if not exchange.delays and self._flow.journal_behind:
-            self.schedule.plan(WallMs(now_ms + ROOM_WAITS_MS), room)
+            self.schedule.plan(WallMs(now_ms + INTERNAL_WAITS_MS), queue)
             return
-        share = self.rooms.share_for(room)
+        share = self.rooms.share_for(queue)
         if share is None:
             return
         letters = self._dead_letters
         if exchange.delays:
-            self._delays.sort(room, share, now_ms)
+            self._delays.sort(queue, share, now_ms)
         else:
-            topics = self._vhosts[room.vhost].topics
+            topics = self._vhosts[queue.vhost].topics
             topics.move(exchange, letters.writer, letters.settle_later, share, now_ms)
 
     # -- times -------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from penstock import __version__
 from penstock.backing.factory import BackingMaker
 from penstock.broker.administration import Administration
 from penstock.broker.broker import Broker
-from penstock.broker.topology.internal_queues import is_room
+from penstock.broker.topology.internal_queues import is_internal
 from penstock.broker.topology.mirror_copies import is_copy
 from penstock.broker.vhost_removal import CloseSome
 from penstock.clocks import mono_ms, wall_ms
@@ -309,10 +309,10 @@ class Node:
         self.broker.adopt(topology, opening.queues)
         reach("recovery.ready")
         copies = sum(is_copy(one.name) for one in topology.queues)
-        rooms = sum(is_room(one.name) for one in topology.queues)
-        text = f"{len(topology.queues) - copies - rooms} durable queues"
+        internal = sum(is_internal(one.name) for one in topology.queues)
+        text = f"{len(topology.queues) - copies - internal} durable queues"
         text += f", {copies} copies of mirrored ones" if copies else ""
-        text += f", {rooms} backlogs and delays of exchanges" if rooms else ""
+        text += f", {internal} backlogs and delays of exchanges" if internal else ""
         text += f", {int(opening.messages) + streamed} messages"
         if opening.clean:
             return text

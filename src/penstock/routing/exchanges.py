@@ -59,8 +59,8 @@ PREDECLARED: Final = (
 def inner_type(arguments: dict[str, object]) -> str:
     """How an exchange that delays routes; "" when its arguments do not say."""
     value = arguments.get("x-delayed-type")
-    has_room = value in (DELAYED, RECENT_HISTORY)  # and an exchange has one room
-    return value if isinstance(value, str) and value in EXCHANGE_TYPES and not has_room else ""
+    has_queue = value in (DELAYED, RECENT_HISTORY)  # and an exchange has one of its own
+    return value if isinstance(value, str) and value in EXCHANGE_TYPES and not has_queue else ""
 
 
 REMOVED_AT_ONCE: Final = 100
@@ -150,9 +150,9 @@ class Exchange:
 
     ``needs_headers``  messages have to be opened to be routed here
     ``alternate``      name of the exchange that gets what finds no destination here
-    ``delays``         messages with a delay go to its ``room``, and from there on later
-    ``holds``          all messages go to its ``room``, for now
-    ``remembers``      messages go to its ``room`` too, and stay there
+    ``delays``         messages with a delay go to its ``internal_queue``, and from there on later
+    ``holds``          all messages go to its ``internal_queue``, for now
+    ``remembers``      messages go to its ``internal_queue`` too, and stay there
     ``publish_mode``   of a topic: when its publishers are answered; "" = as the node says
     ``user``           who declared it, "" = it is not known, or the node itself
     ``sources``        of the node it is on, which has what leads where
@@ -184,7 +184,7 @@ class Exchange:
         self.holds: bool = False
         self.remembers: bool = type == RECENT_HISTORY
         self.publish_mode: str = ""
-        self.room: object = None
+        self.internal_queue: object = None
         self.published_count: i64 = 0  # by publishers that named it
         self.published_bytes: i64 = 0
         self.traffic = ExchangeTraffic()
@@ -203,7 +203,7 @@ class Exchange:
         self.published_bytes += size_bytes
 
     def hold(self, holds: bool) -> None:
-        """What is published stays in its waiting room from now on, or no longer."""
+        """What is published stays in its internal queue from now on, or no longer."""
         self.holds = holds
 
     def take_settings(self, alternate: str | None, publish_mode: str) -> None:
@@ -382,10 +382,10 @@ def next_hops(
     found: list[object] = []
     steps.count(EXCHANGE_STEPS if copies is None else EXCHANGE_STEPS * (1 + len(copies)))
     if exchange.holds:
-        return [exchange.room]
+        return [exchange.internal_queue]
     headers = None if context is None else context.headers
     if exchange.delays and headers is not None and delay_in(headers.get(DELAY_HEADER)) > 0:
-        return [exchange.room]
+        return [exchange.internal_queue]
     exchange.match(routing_key, context, found)
     if copies is not None and exchange.matcher.takes_copies:
         for key in copies:
@@ -395,7 +395,7 @@ def next_hops(
         if alternate is not None:
             found.append(alternate)
     if exchange.remembers and (headers is None or headers.get(NO_STORE) is not True):
-        found.append(exchange.room)
+        found.append(exchange.internal_queue)
     return found
 
 

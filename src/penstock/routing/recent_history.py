@@ -1,6 +1,6 @@
 """``x-recent-history`` exchanges: a queue that is bound gets the last messages at once.
 
-Routes as a fanout.  What is routed here is also kept in the exchange's room, an internal queue
+Routes as a fanout.  What is routed here is also kept in the exchange's internal queue
 that holds ``x-recent-history-length`` messages (20 without it) and drops the oldest; a message with
 the header ``x-recent-history-no-store`` is not.  Spelt as RabbitMQ's plug-in spells it.
 """

@@ -18,7 +18,7 @@ from penstock.broker.rules.access import HASHING, hash_password
 from penstock.broker.rules.arguments import UNSAID, check_default_type
 from penstock.broker.rules.erlang_terms import term
 from penstock.broker.rules.policies import Policy
-from penstock.broker.topology.internal_queues import is_room
+from penstock.broker.topology.internal_queues import is_internal
 from penstock.broker.topology.mirror_copies import is_copy
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.errors import AccessRefused, Blocked, BrokerError, PreconditionFailed
@@ -282,7 +282,7 @@ class DefinitionsImport:
         name = _text(row, "name")
         if name == "":
             raise PreconditionFailed("a queue needs a name")
-        if is_room(name) or is_copy(name):
+        if is_internal(name) or is_copy(name):
             raise AccessRefused(f"queue name '{name}' is one of those no client sees")
         arguments = _table(row, "arguments")
         if row.get("type", CLASSIC) != CLASSIC:  # newer releases say it here too

@@ -202,8 +202,8 @@ class Changes:
         """The exchange has no such binding, and could have it (``Matcher.check``)."""
         raise NotImplementedError
 
-    def ask_rooms(self, vhost: str, room: str, gathered: "Gathered") -> None:
-        """Read the rooms of that name on the other nodes."""
+    def ask_histories(self, vhost: str, name: str, gathered: "Gathered") -> None:
+        """Read the internal queues of that name on the other nodes."""
         raise NotImplementedError
 
     def unbind(

@@ -22,13 +22,14 @@ BY_BINDING: Final = ("direct", "fanout", "topic", "headers")
 NAME: Final = "name"
 BINDING: Final = "binding"
 ALTERNATE: Final = "alternate exchange"
-ROOM: Final = "delay"
+INTERNAL: Final = "delay"
 
 
 class Hop(NamedTuple):
-    """``by``: NAME (of the default exchange), BINDING, ALTERNATE or ROOM, where it waits.
+    """``by``: NAME (of the default exchange), BINDING, ALTERNATE or INTERNAL, where it waits.
 
-    ``bindings``: those that match, of the first BINDINGS_TRIED; ``destination`` of a ROOM is "".
+    ``bindings``: those that match, of the first BINDINGS_TRIED; ``destination``: "" for
+    INTERNAL.
     """
 
     source: str
@@ -72,8 +73,8 @@ def explain(vhost: Vhost, name: str, key: str, context: RoutingContext) -> Way:
 
 
 def _hop(exchange: Exchange, destination: object, key: str, context: RoutingContext) -> Hop:
-    if destination is exchange.room:
-        return Hop(exchange.name, ROOM, "", False, [])
+    if destination is exchange.internal_queue:
+        return Hop(exchange.name, INTERNAL, "", False, [])
     assert isinstance(destination, Exchange | Queue)
     bindings = exchange.bindings_to(destination)
     if bindings and exchange.type in BY_BINDING:

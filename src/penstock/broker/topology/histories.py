@@ -1,13 +1,14 @@
 """``Histories``: what an exchange keeps of its last messages goes to what is bound to it.
 
 In: an ``x-recent-history`` exchange and a queue or exchange that has just been bound to it.  Out:
-what was in the exchange's room when the binding was made is published there, oldest first, one
-slice in each turn, which ends early when its routes are dear.  On a single node the first slice
-goes at once, so before all that follows the binding.
+what was in the exchange's internal queue when the binding was made is published there, oldest
+first, one slice in each turn, which ends early when its routes are dear.  On a single node the
+first slice goes at once, so before all that follows the binding.
 
-In a cluster each node keeps what it routes itself in a room of its own.  The node that was asked
-for the binding gathers the rooms of all nodes that it reaches (``Gathered``), and publishes the
-last messages of them by their times of arrival.  What a node that is down has routed is left out.
+In a cluster each node keeps what it routes itself in an internal queue of its own.  The node that
+was asked for the binding gathers those of all nodes that it reaches (``Gathered``), and publishes
+the last messages of them by their times of arrival.  What a node that is down has routed is left
+out.
 """
 
 from collections import deque
@@ -44,18 +45,18 @@ Targets = Callable[[Message], list[Queue]]
 
 
 @final
-class RoomReader:
-    """What a room has before the place ``end``, without taking it."""
+class HistoryReader:
+    """What an internal queue has before the place ``end``, without taking it."""
 
-    def __init__(self, room: LocalQueue, end: i64) -> None:
-        (self._part,) = room.backing.parts()
-        self.room = room
+    def __init__(self, queue: LocalQueue, end: i64) -> None:
+        (self._part,) = queue.backing.parts()
+        self.queue = queue
         self._start: i64 = self._part.tiers.floor_seq_id()
         self._end: i64 = end
 
     def read(self) -> list[Message]:
         """See ``ReadSlice``."""
-        if self.room.deleted or self._start >= self._end:
+        if self.queue.deleted or self._start >= self._end:
             return []
         found = self._part.reads.read_range(self._start, self._end, SLICE_MESSAGES, SLICE_BYTES)
         if found:
@@ -65,7 +66,7 @@ class RoomReader:
 
 @final
 class Gathered(Ticket):
-    """The last ``length`` messages of the rooms of several nodes; done when all are read."""
+    """The last ``length`` messages of the histories of several nodes; done when all are read."""
 
     def __init__(self, length: int) -> None:
         super().__init__()
@@ -73,17 +74,17 @@ class Gathered(Ticket):
         self._unread: i64 = 0
         self._messages: list[Message] = []
 
-    def await_room(self) -> None:
+    def await_queue(self) -> None:
         self._unread += 1
 
-    def room_ended(self) -> None:
+    def queue_ended(self) -> None:
         """It is read, or its node is gone."""
         self._unread -= 1
         if self._unread == 0:
             self.answer()
 
     def take(self, messages: list[Message]) -> None:
-        """A slice of a room; of all so far those stay that are the last by their arrival."""
+        """A slice of a history; of all so far those stay that are the last by their arrival."""
         found = sorted([*self._messages, *messages], key=_arrival)
         size: i64 = 0
         first = len(found)
@@ -153,26 +154,26 @@ class Histories(TurnPart):
 
     def replay(self, vhost: "Vhost", exchange: Exchange, destination: object) -> Pending | None:
         """It has just been bound to the exchange; ``Pending``: other nodes are asked."""
-        assert isinstance(exchange.room, LocalQueue)
-        room = exchange.room.name
-        reader = vhost.rooms.reader(room)
+        assert isinstance(exchange.internal_queue, LocalQueue)
+        name = exchange.internal_queue.name
+        reader = vhost.internal_queues.reader(name)
         assert reader is not None, "the binding was made"
         targets = partial(self._targets, vhost, destination)
         if not vhost.changes.follows:
             self._begin(Replay(vhost, reader.read, targets))
             return None
         gathered = Gathered(history_length(exchange.arguments))
-        gathered.await_room()
-        vhost.changes.ask_rooms(vhost.name, room, gathered)
+        gathered.await_queue()
+        vhost.changes.ask_histories(vhost.name, name, gathered)
         return self._gather(reader, gathered, Replay(vhost, gathered.read, targets))
 
-    def _gather(self, reader: RoomReader, gathered: Gathered, replay: Replay) -> Pending:
-        """Read this node's own room, a slice in each turn, while the others are asked."""
+    def _gather(self, reader: HistoryReader, gathered: Gathered, replay: Replay) -> Pending:
+        """Read this node's own history, a slice in each turn, while the others are asked."""
         messages = reader.read()
         if messages:
             gathered.take(messages)
             return Pending(None, partial(self._gather, reader, gathered, replay))
-        gathered.room_ended()
+        gathered.queue_ended()
         return Pending(gathered, partial(self._begin, replay))
 
     def _begin(self, replay: Replay) -> None:

@@ -1,11 +1,11 @@
 """``InternalQueues``: queues no client sees, in which messages of exchanges are.
 
-    x-delayed-message   takes its room for a destination of messages that have a delay (delays.py)
-    x-nsq-topic         takes its room for the only destination while it holds (topics.py)
-    x-recent-history    takes its room for one more destination, which keeps the last (histories.py)
-    a staged set        takes its room for messages of a batch that may be committed (staging.py)
+    x-delayed-message   takes its queue for a destination of messages that have a delay (delays.py)
+    x-nsq-topic         takes its queue for the only destination while it holds (topics.py)
+    x-recent-history    takes its queue for one more destination, which keeps them (histories.py)
+    a staged set        takes its queue for messages of a batch that may be committed (staging.py)
 
-The room of a durable exchange is a durable queue whose name begins with ``amq.delayed.``,
+That of a durable exchange is a durable queue whose name begins with ``amq.delayed.``,
 ``amq.backlog.`` or ``amq.history.``, that of a staged set one that begins with ``amq.staged.``; no
 client may use such names.
 """
@@ -13,7 +13,7 @@ client may use such names.
 from collections.abc import Callable
 from typing import Final, final
 
-from penstock.broker.topology.histories import Histories, RoomReader
+from penstock.broker.topology.histories import Histories, HistoryReader
 from penstock.core.errors import Corrupt
 from penstock.queues.limits import QueueLimits
 from penstock.queues.local import LocalQueue
@@ -24,10 +24,10 @@ from penstock.storage.definitions.records import QueueRecord
 
 HISTORY: Final = "amq.history."
 PREFIXES: Final = {DELAYED: "amq.delayed.", NSQ_TOPIC: "amq.backlog.", RECENT_HISTORY: HISTORY}
-"""By the types of exchanges that have a room."""
+"""By the types of exchanges that have an internal queue."""
 
 STAGED: Final = "amq.staged."
-"""Rooms of staged sets, which belong to no exchange."""
+"""Queues of staged sets, which belong to no exchange."""
 
 NewQueue = Callable[[int, str, str, bool, bool], LocalQueue]
 """(queue id, name, incarnation, kept, delivers) -> a queue that nothing else knows."""
@@ -45,15 +45,15 @@ def is_history(name: str) -> bool:
     return name.startswith(HISTORY)
 
 
-def is_room(name: str) -> bool:
+def is_internal(name: str) -> bool:
     return name.startswith((*PREFIXES.values(), STAGED))
 
 
-def has_room(exchange: Exchange) -> bool:
+def has_internal_queue(exchange: Exchange) -> bool:
     return exchange.type in PREFIXES
 
 
-def room_name(exchange: Exchange) -> str:
+def internal_name(exchange: Exchange) -> str:
     """Of an exchange that has one."""
     return PREFIXES[exchange.type] + exchange.name
 
@@ -71,7 +71,7 @@ class InternalQueues:
         histories: Histories,
     ) -> None:
         self.histories = histories
-        self.rooms: dict[str, LocalQueue] = {}
+        self.queues: dict[str, LocalQueue] = {}
         self._ends: dict[str, int] = {}  # of histories, when their newest binding was made
         self._vhost = vhost
         self._definitions = definitions
@@ -80,7 +80,7 @@ class InternalQueues:
 
     def open(self, exchange: Exchange) -> None:
         """For an exchange that has just been declared."""
-        name = room_name(exchange)
+        name = internal_name(exchange)
         queue_id = self._definitions.next_queue_id() if exchange.durable else 0
         incarnation = self._new_incarnation()
         kept, delivers = exchange.durable, not exchange.remembers
@@ -99,12 +99,12 @@ class InternalQueues:
             QueueRecord(queue_id, incarnation, self._vhost, name, False, {})
         )
         queue = self._new_queue(queue_id, name, incarnation, True, True)
-        self.rooms[name] = queue
+        self.queues[name] = queue
         return queue
 
     def close_staged(self, queue: LocalQueue) -> None:
         """Its set is published, or dropped with what is in it."""
-        del self.rooms[queue.name]
+        del self.queues[queue.name]
         queue.end()
         self._definitions.delete_queue(self._vhost, queue.name)
 
@@ -112,38 +112,38 @@ class InternalQueues:
         delivers = not is_history(record.name)
         queue = self._new_queue(record.queue_id, record.name, record.incarnation, True, delivers)
         if is_staged(record.name):
-            self.rooms[record.name] = queue
+            self.queues[record.name] = queue
             return queue
         exchange = exchanges.get(record.name.split(".", 2)[2])
-        if exchange is None or not has_room(exchange):
-            raise Corrupt(f"the room {record.name!r} belongs to no exchange that has one")
+        if exchange is None or not has_internal_queue(exchange):
+            raise Corrupt(f"the internal queue {record.name!r} belongs to no exchange that has one")
         self._attach(exchange, queue)
         return queue
 
     def _attach(self, exchange: Exchange, queue: LocalQueue) -> None:
-        exchange.room = queue
+        exchange.internal_queue = queue
         if exchange.remembers:
             queue.set_limits(QueueLimits(history_length(exchange.arguments)))
         else:
             queue.releases_to = exchange
-        self.rooms[queue.name] = queue
+        self.queues[queue.name] = queue
 
     def bound(self, exchange: Exchange) -> None:
         """It remembers messages: those that come from now on find their way to what is bound."""
-        name = room_name(exchange)
-        (part,) = self.rooms[name].backing.parts()
+        name = internal_name(exchange)
+        (part,) = self.queues[name].backing.parts()
         self._ends[name] = int(part.records.next_seq_id)
 
-    def reader(self, name: str) -> RoomReader | None:
+    def reader(self, name: str) -> HistoryReader | None:
         """Of a history, as it was when its newest binding was made."""
         end = self._ends.get(name)
-        return None if end is None else RoomReader(self.rooms[name], end)
+        return None if end is None else HistoryReader(self.queues[name], end)
 
     def close(self, exchange: Exchange) -> None:
         """The exchange goes, and with it what waits there."""
-        if not has_room(exchange):
+        if not has_internal_queue(exchange):
             return
-        queue = self.rooms.pop(room_name(exchange))
+        queue = self.queues.pop(internal_name(exchange))
         self._ends.pop(queue.name, None)
         queue.end()
         if exchange.durable:

@@ -63,7 +63,7 @@ class QueueMaker:
     def start(self, work: LongWork) -> None:
         self._context.long_works.start(work)
 
-    def room(
+    def internal(
         self, queue_id: int, name: str, incarnation: str, kept: bool, delivers: bool
     ) -> LocalQueue:
         """An internal queue; without deliveries it has no turns, and what it drops is no death."""

@@ -61,7 +61,7 @@ def any_refuses(queues: list[Queue]) -> bool:
 
 
 def waits(queues: list[Queue]) -> bool:
-    """Is one of them a room, from which a message is routed once more?"""
+    """Is one of them an internal queue, from which a message is routed once more?"""
     for queue in queues:  # noqa: SIM110 - compiled code has no cheap generators
         if queue.releases_to is not None:
             return True

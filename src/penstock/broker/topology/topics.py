@@ -1,6 +1,6 @@
-"""Topics and channels: NSQ's two nouns, made of an exchange, its room and queues.
+"""Topics and channels: NSQ's two nouns, made of an exchange, its internal queue and others.
 
-    topic T        exchange ``nsq.T`` of the type x-nsq-topic; its backlog is the exchange's room
+    topic T        exchange ``nsq.T`` of the type x-nsq-topic; its backlog is that internal queue
     channel C      queue ``nsq.T:C`` bound to it; deliveries have deadlines and count attempts
 
 A topic **holds** what is published, in its backlog, while it is paused, or nothing is bound to it,
@@ -163,7 +163,7 @@ class Topic:
 
     @property
     def backlog(self) -> Queue:
-        return cast(Queue, self.exchange.room)
+        return cast(Queue, self.exchange.internal_queue)
 
     @property
     def message_count(self) -> i64:
@@ -369,7 +369,7 @@ class Topics:
     # -- what the virtual host tells ---------------------------------------------------------
 
     def attach(self, exchange: Exchange) -> None:
-        """An exchange of ours is there, and has its room."""
+        """An exchange of ours is there, and has its internal queue."""
         topic = Topic(exchange, self._vhost.forget_routes, self._scanned, self._start_of)
         self.topics[topic.name] = topic
         if topic.ephemeral:

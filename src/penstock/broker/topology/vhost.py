@@ -31,7 +31,7 @@ from penstock.broker.topology.binding_reaper import BindingReaper, Departure
 from penstock.broker.topology.changes import Changes
 from penstock.broker.topology.histories import Histories
 from penstock.broker.topology.idleness import Idleness
-from penstock.broker.topology.internal_queues import InternalQueues, has_room, is_room
+from penstock.broker.topology.internal_queues import InternalQueues, has_internal_queue, is_internal
 from penstock.broker.topology.mirror_copies import MirrorCopies
 from penstock.broker.topology.queue_maker import IncarnationSource, QueueMaker
 from penstock.broker.topology.routes import (
@@ -120,7 +120,9 @@ class Vhost:
         self._engine = engine
         self._maker = maker
         self._new_incarnation = new_incarnation
-        self.rooms = InternalQueues(name, definitions, self._maker.room, new_incarnation, histories)
+        self.internal_queues = InternalQueues(
+            name, definitions, self._maker.internal, new_incarnation, histories
+        )
         self.topics, self.copies = Topics(self, scanned), MirrorCopies(self, maker)
         self.idleness, self._sweep = idleness, sweep
         for exchange_name, kind, internal in PREDECLARED:
@@ -317,8 +319,8 @@ class Vhost:
         self._note("exchange_declared", (self.name, exchange.name, *shape))
         if exchange.durable:
             self.definitions.put_exchange(record_of(exchange))
-        if has_room(exchange):
-            self.rooms.open(exchange)
+        if has_internal_queue(exchange):
+            self.internal_queues.open(exchange)
         if exchange.type == NSQ_TOPIC:
             self.topics.attach(exchange)
 
@@ -351,7 +353,7 @@ class Vhost:
         self._note("exchange_deleted", (self.name, exchange.name))
         if exchange.type == NSQ_TOPIC:
             self.topics.detach(exchange)
-        self.rooms.close(exchange)
+        self.internal_queues.close(exchange)
         exchange.close()
         self._sweep.add(exchange)
         if exchange.durable:
@@ -425,7 +427,9 @@ class Vhost:
         """What was bound gets what the exchange remembers."""
         if not exchange.remembers:
             return None
-        return self.changes.then(partial(self.rooms.histories.replay, self, exchange, destination))
+        return self.changes.then(
+            partial(self.internal_queues.histories.replay, self, exchange, destination)
+        )
 
     def _make_binding(
         self, record: BindingRecord, exchange: Exchange, destination: object, kept: bool
@@ -438,7 +442,7 @@ class Vhost:
         if kept:
             self.definitions.put_binding(record)
         if exchange.remembers:
-            self.rooms.bound(exchange)
+            self.internal_queues.bound(exchange)
 
     def unbind_queue(
         self, queue: Queue, source: str, routing_key: str, arguments: dict[str, object]
@@ -541,8 +545,8 @@ class Vhost:
 
     def recover_queue(self, record: QueueRecord) -> Queue:
         """Open a durable queue again; its messages are the node's business."""
-        if is_room(record.name):
-            return self.rooms.recover(record, self.exchanges)
+        if is_internal(record.name):
+            return self.internal_queues.recover(record, self.exchanges)
         who = (self.name, record.name, record.incarnation)
         identity = QueueIdentity(*who, True, record.auto_delete, record.arguments, record.user)
         queue = self._make_queue(record.queue_id, True, identity)
@@ -567,9 +571,9 @@ class Vhost:
         self.forget_routes()
 
     def durable_backings(self) -> list[BackingQueue]:
-        """Of all whose messages the disk keeps, waiting rooms and copies too."""
+        """Of all whose messages the disk keeps, internal queues and copies too."""
         queues = [self.queues[name] for name in self.queue_ids]
-        queues += [room for room in self.rooms.rooms.values() if room.durable]
+        queues += [one for one in self.internal_queues.queues.values() if one.durable]
         return [queue.backing for queue in queues] + self.copies.backings()
 
     def delete_queue(self, queue: Queue) -> list[Consumer]:

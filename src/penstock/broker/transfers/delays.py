@@ -60,9 +60,9 @@ class Delays:
         self._writer = writer
         self._settle_later = settle_later
 
-    def sort(self, room: Queue, share: RoutingShare, now_ms: WallMs) -> None:
+    def sort(self, queue: Queue, share: RoutingShare, now_ms: WallMs) -> None:
         """Look at what is ready: delay it, or route it if its time is over."""
-        (backing,) = room.backing.parts()
+        (backing,) = queue.backing.parts()
         messages = backing.fetch(SORTED_AT_ONCE, SORTED_BYTES_MAX)
         due: list[tuple[int, int, Message]] = []
         for message in messages:
@@ -74,24 +74,24 @@ class Delays:
                 due.append((int(until_ms), int(message.seq_id), message))
         if due:
             due.sort()
-            self._route(room, [message for _, _, message in due], share, now_ms)
+            self._route(queue, [message for _, _, message in due], share, now_ms)
         if messages and backing.ready_count() > 0:
-            room.wake()
-        self._schedule.plan(room.backing.next_due_ms(), room)
+            queue.wake()
+        self._schedule.plan(queue.backing.next_due_ms(), queue)
 
-    def release(self, room: Queue, now_ms: WallMs) -> i64:
+    def release(self, queue: Queue, now_ms: WallMs) -> i64:
         """Its time may have come: what is due becomes ready, and is sorted in this turn.
 
         Returns how many messages.
         """
-        count = room.backing.release_due(now_ms, RELEASED_AT_ONCE)
+        count = queue.backing.release_due(now_ms, RELEASED_AT_ONCE)
         if count > 0:
-            room.wake()
-        self._schedule.plan(room.backing.next_due_ms(), room)
+            queue.wake()
+        self._schedule.plan(queue.backing.next_due_ms(), queue)
         return count
 
     def _route(
-        self, room: Queue, messages: list[Message], share: RoutingShare, now_ms: WallMs
+        self, queue: Queue, messages: list[Message], share: RoutingShare, now_ms: WallMs
     ) -> None:
         """What this turn has no time for is ready again."""
         last: i64 = 0
@@ -100,21 +100,21 @@ class Delays:
             if share.is_over():
                 break
             try:
-                position = self._publish(room, message, share, now_ms)
+                position = self._publish(queue, message, share, now_ms)
             except RouteUnfinished:
                 break
             last = position if position > 0 else last
             done += 1
         if done > 0:
-            self._settle_later(last, room, messages[:done])
-        room.backing.unfetch(messages[done:])
+            self._settle_later(last, queue, messages[:done])
+        queue.backing.unfetch(messages[done:])
 
-    def _publish(self, room: Queue, message: Message, share: RoutingShare, now_ms: WallMs) -> i64:
+    def _publish(self, queue: Queue, message: Message, share: RoutingShare, now_ms: WallMs) -> i64:
         """The journal's position behind it; 0 = none is needed."""
-        vhost = self._vhosts[room.vhost]
-        exchange = cast(Exchange, room.releases_to)
+        vhost = self._vhosts[queue.vhost]
+        exchange = cast(Exchange, queue.releases_to)
         letter = self._writer.release(message)
-        context = RoutingContext(letter.headers, now_ms, share.of((id(room), message.seq_id)))
+        context = RoutingContext(letter.headers, now_ms, share.of((id(queue), message.seq_id)))
         queues = queues_in(
             route(exchange, letter.keys[0], context, vhost.exchanges, letter.keys[1:])
         )

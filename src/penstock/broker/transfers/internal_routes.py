@@ -31,16 +31,16 @@ class InternalRoutes(TurnPart):
         self._share.begin()
         late = self._late[:]
         self._late.clear()
-        for room in late:
-            self._sort(room, now_ms)
+        for queue in late:
+            self._sort(queue, now_ms)
         return len(self._late) > 0
 
-    def share_for(self, room: Queue) -> RoutingShare | None:
+    def share_for(self, queue: Queue) -> RoutingShare | None:
         """None: it is sorted in the next turn."""
         if not self._share.is_over():
-            self._latest = room
+            self._latest = queue
             return self._share
-        if room not in self._late:
-            goes_on = room is self._latest and self._share.unfinished
-            self._late.insert(0 if goes_on else len(self._late), room)
+        if queue not in self._late:
+            goes_on = queue is self._latest and self._share.unfinished
+            self._late.insert(0 if goes_on else len(self._late), queue)
         return None

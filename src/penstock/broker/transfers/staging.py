@@ -159,7 +159,7 @@ class Staging(TurnPart):
             self.producers.load(producer)
         for record in topology.staged_sets:
             vhost = self._vhosts[record.vhost]
-            staged = StagedSet(record, vhost, vhost.rooms.rooms[record.name])
+            staged = StagedSet(record, vhost, vhost.internal_queues.queues[record.name])
             self.sets[(record.vhost, record.name)] = staged
             staged.resume()
 
@@ -234,7 +234,7 @@ class Staging(TurnPart):
         if batch <= self.enter(vhost, user, producer, run, now_ms).batch:
             return None
         self._check_room(vhost, user)
-        queue = vhost.rooms.open_staged()
+        queue = vhost.internal_queues.open_staged()
         record = StagedSetRecord(vhost.name, queue.name, producer, run, batch, user, now_ms)
         staged = StagedSet(record, vhost, queue)
         self.sets[(vhost.name, queue.name)] = staged
@@ -283,7 +283,7 @@ class Staging(TurnPart):
     def _drop(self, staged: StagedSet) -> None:
         del self.sets[(staged.record.vhost, staged.record.name)]
         staged.leave()
-        staged.vhost.rooms.close_staged(staged.queue)
+        staged.vhost.internal_queues.close_staged(staged.queue)
         self._definitions.staging.delete_set(staged.record)
         self._tell(staged.watcher)
 
@@ -402,10 +402,10 @@ class Staging(TurnPart):
         self.told.clear()
         return told
 
-    def woken(self, room: Queue) -> None:
+    def woken(self, queue: Queue) -> None:
         """The disk has brought something of a set that is being published."""
-        if isinstance(room.releases_to, StagedSet) and room.releases_to.state == DECIDED:
-            room.releases_to.woken()
+        if isinstance(queue.releases_to, StagedSet) and queue.releases_to.state == DECIDED:
+            queue.releases_to.woken()
             self.batches.go_on()
 
     def _disk_is_short(self) -> bool:
@@ -460,13 +460,13 @@ class Staging(TurnPart):
 
     def check(self) -> None:
         """Assert the numbered invariants."""
-        rooms = {
+        queues = {
             (vhost.name, name)
             for vhost in self._vhosts.values()
-            for name in vhost.rooms.rooms
+            for name in vhost.internal_queues.queues
             if is_staged(name)
         }
-        assert rooms == set(self.sets), "S1"
+        assert queues == set(self.sets), "S1"
         under_way: list[StagedSet] = []
         for key, batches in self.batches.under_way.items():
             numbers = [batch.number for batch in batches]

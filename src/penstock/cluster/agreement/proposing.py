@@ -58,8 +58,8 @@ HELD_MAX: Final = 64
 GONE: Final[object] = object()
 """The owner of a queue whose connection ended before it was there."""
 
-AskRooms = Callable[[str, str, Gathered], None]
-"""(virtual host, room, where what other nodes have in rooms of that name is gathered)"""
+AskHistories = Callable[[str, str, Gathered], None]
+"""(virtual host, name, where what other nodes have in internal queues of that name is gathered)"""
 IsKnown = Callable[[int], bool]
 """Do all living nodes know the changes up to that revision?"""
 
@@ -70,13 +70,13 @@ class Surroundings(NamedTuple):
     ``is_known``   see ``IsKnown``
     ``is_master``  has this node the master of that queue?  None: if it is the queue's home
     ``locating``   where queues that are declared here are to be; None = here
-    ``ask_rooms``  see ``Changes.ask_rooms``
+    ``ask_histories``  see ``Changes.ask_histories``
     """
 
     is_known: IsKnown = lambda _revision: True
     is_master: Callable[[Queue], bool | None] = lambda _queue: None
     locating: Locating | None = None
-    ask_rooms: AskRooms = lambda _vhost, _room, _gathered: None
+    ask_histories: AskHistories = lambda _vhost, _name, _gathered: None
 
 
 ALONE: Final = Surroundings()
@@ -147,7 +147,7 @@ class ClusterChanges(Changes):
         self.is_known = surroundings.is_known
         self.locating = surroundings.locating or Locating(agreed, home)
         self._is_master = surroundings.is_master
-        self._ask_rooms = surroundings.ask_rooms
+        self._ask_histories = surroundings.ask_histories
         self._broker = broker
         self._drafting = Drafting(agreed)
         self._owners: dict[str, object] = {}  # of exclusive queues to come, by incarnation
@@ -339,8 +339,8 @@ class ClusterChanges(Changes):
             there = record_of(vhost, exchange, destination, found.routing_key, found.arguments)
             self.hand_in(lambda draft: self._drafting.unbind(draft, vhost, there, exchange))
 
-    def ask_rooms(self, vhost: str, room: str, gathered: Gathered) -> None:
-        self._ask_rooms(vhost, room, gathered)
+    def ask_histories(self, vhost: str, name: str, gathered: Gathered) -> None:
+        self._ask_histories(vhost, name, gathered)
 
     def put(self, record: Plain) -> None:
         if self._is_there(record):

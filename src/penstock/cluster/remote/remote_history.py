@@ -26,7 +26,7 @@ class RemoteHistory:
         self._way = way
         self._gathered = gathered
         self._no: i64 = way.open(self)
-        gathered.await_room()
+        gathered.await_queue()
         way.send(q.Open(self._no, vhost, name))
         self._ask()
 
@@ -45,11 +45,11 @@ class RemoteHistory:
 
     def _end(self) -> None:
         self._way.forget(self._no)
-        self._gathered.room_ended()
+        self._gathered.queue_ended()
 
     def connected(self) -> None:
         """What was asked was kept by the link: nothing is to be sent again."""
 
     def lost_way(self) -> None:
         """Its node is gone: without what it has."""
-        self._gathered.room_ended()
+        self._gathered.queue_ended()

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, final
 from mypy_extensions import i64
 
 from penstock.broker.rules.confirms import ConfirmLedger
-from penstock.broker.topology.histories import RoomReader
+from penstock.broker.topology.histories import HistoryReader
 from penstock.broker.topology.vhost import Vhost
 from penstock.core import queue_requests as q
 from penstock.core.clock_types import WallMs
@@ -69,7 +69,7 @@ class Served:
         vhost: Vhost,
         queue: Queue,
         book: FlowBook,
-        reader: RoomReader | None = None,
+        reader: HistoryReader | None = None,
     ) -> None:
         """``reader``: of a history."""
         self.no: i64 = no

@@ -94,9 +94,9 @@ class PeerServer:
     def _open_queue(self, request: q.Open) -> None:
         vhost = self._broker.vhosts.get(request.vhost)
         queue = None if vhost is None else vhost.queues.get(request.name)
-        reader = None if vhost is None else vhost.rooms.reader(request.name)
+        reader = None if vhost is None else vhost.internal_queues.reader(request.name)
         if reader is not None:
-            queue = reader.room
+            queue = reader.queue
         if vhost is None or queue is None or queue.remote:
             self.answers.append(q.Gone(request.no))
             return

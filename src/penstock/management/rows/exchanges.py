@@ -61,7 +61,7 @@ class ExchangeRows(Rows):
         if policy is not None:
             row["policy"] = policy.name
         if exchange.delays:
-            waiting = cast(Queue, exchange.room).backing
+            waiting = cast(Queue, exchange.internal_queue).backing
             row["messages_delayed"] = int(waiting.ready_count() + waiting.count_delayed())
         if exchange.type == NSQ_TOPIC:
             topic = vhost.topics.topics[name.removeprefix(PREFIX)]

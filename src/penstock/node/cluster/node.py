@@ -143,7 +143,7 @@ class ClusterNode(ClusterPart, PeerOwner):
             close_some,
             self.queues.make,
             agreed,
-            Surroundings(self._is_known, mirroring.is_master, locating, self.queues.ask_rooms),
+            Surroundings(self._is_known, mirroring.is_master, locating, self.queues.ask_histories),
         )
         changes = self.metadata.changes
         patience_ms = max(LEASES_WAITED * access.lease_ms(), RETURN_MS)

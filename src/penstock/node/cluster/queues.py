@@ -102,11 +102,11 @@ class ClusterQueues(QueueDirectory):
         self.follow(remote, home if home != self._home else "", "")
         return remote
 
-    def ask_rooms(self, vhost: str, room: str, gathered: Gathered) -> None:
+    def ask_histories(self, vhost: str, name: str, gathered: Gathered) -> None:
         """Those of the neighbours that are reached."""
-        for name, link in self._links.items():
-            if name not in self._unreached:
-                RemoteHistory(link.client, vhost, room, gathered)
+        for node, link in self._links.items():
+            if node not in self._unreached:
+                RemoteHistory(link.client, vhost, name, gathered)
 
     def remote(self, queue: Queue) -> RemoteQueue:
         remote = RemoteQueue(queue.identity(), self._broker.queue_context)
