@@ -92,6 +92,25 @@ def test_refusals_of_an_address_are_lines_within_bounds(caplog: pytest.LogCaptur
     assert caplog.text.count("nsqlookupd: 127.0.0.1:") == lookup_tcp.LINES_MAX
 
 
+def test_one_address_does_not_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup_tcp, "ADDRESS_MAX", 2)
+    server = LookupServer(Lookup(), cast(Any, None), Slow().call)
+
+    async def crowd() -> list[bytes]:
+        listening = await asyncio.start_server(server.handle, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        async with listening:
+            held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+            await asyncio.sleep(0.05)
+            full = await read_all(port, b"  V2")
+            for _, writer in held:
+                writer.close()
+            await asyncio.sleep(0.05)
+            return [full, await read_all(port, b"  V2")]
+
+    assert asyncio.run(crowd()) == [b"", b"\0\0\0\x0eE_BAD_PROTOCOL"]
+
+
 def test_connections_beyond_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     server = LookupServer(Lookup(), cast(Any, None), Slow().call)
     assert asyncio.run(talk(server, b"  V2")) == b"\0\0\0\x0eE_BAD_PROTOCOL"

@@ -27,6 +27,7 @@ from penstock.gate import Gate
 from penstock.protocols.nsq.http.answers import VERSION, go_json
 from penstock.protocols.nsq.http.config import NsqConfig
 from penstock.protocols.nsq.http.routes import on_loop
+from penstock.settings.entry import network_of
 from penstock.settings.listener_table import LOOKUP, LOOKUP_TLS
 from penstock.tls.options import TlsOptions
 
@@ -39,6 +40,8 @@ FIRST_WORD_S: Final = 30.0
 SEND_S: Final = 5.0
 """So long a peer may not take its answers."""
 CONNECTIONS_MAX: Final = 1024
+ADDRESS_MAX: Final = CONNECTIONS_MAX // 4
+"""Of these from one address, or one network of 64 bits of IPv6: others register, too."""
 LINES_MAX: Final = 20
 """Refusals of one address in a minute that are lines of the log."""
 SILENCE_S: Final = 600.0
@@ -72,7 +75,7 @@ class LookupServer:
         self._lookup = lookup
         self._config = config
         self._call = call_on_loop
-        self._peers: set[asyncio.StreamWriter] = set()
+        self._peers: dict[asyncio.StreamWriter, str] = {}  # and where each comes from
         self._lines = LineLimit(LINES_MAX)
 
     async def listen(self, sock: socket.socket) -> None:
@@ -82,10 +85,13 @@ class LookupServer:
         name = writer.get_extra_info("peername")
         protocol = LOOKUP if self._tls is None else LOOKUP_TLS
         gate = self._gate
-        if len(self._peers) >= CONNECTIONS_MAX or (gate and gate.admit(protocol, name[0])):
+        place = network_of(name[0])
+        of_address = sum(one == place for one in self._peers.values())
+        is_full = len(self._peers) >= CONNECTIONS_MAX or of_address >= ADDRESS_MAX
+        if is_full or (gate and gate.admit(protocol, name[0])):
             writer.close()
             return
-        self._peers.add(writer)
+        self._peers[writer] = place
         try:
             if self._tls is None or await self._is_secured(writer, self._tls):
                 await self._serve(_Peer(name), reader, writer)
@@ -102,7 +108,7 @@ class LookupServer:
             tls.login(writer.get_extra_info("ssl_object"))
         except (OSError, ValueError) as error:
             tls.failed(writer.get_extra_info("peername")[0], error)
-            self._peers.discard(writer)
+            self._peers.pop(writer, None)
             writer.close()
             return False
         return True
@@ -120,7 +126,7 @@ class LookupServer:
         except (OSError, EOFError, TimeoutError, ValueError) as error:
             log.debug("nsqlookupd: %s is gone: %s", peer.address, error)
         finally:
-            self._peers.discard(writer)
+            self._peers.pop(writer, None)
             if peer.node is not None:
                 with suppress(TimeoutError):
                     await on_loop(self._call, partial(self._lookup.forget, peer.node))
