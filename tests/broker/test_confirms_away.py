@@ -20,7 +20,7 @@ class Publisher:
     """A channel, the disk and two other nodes, and what each of them has said."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
+        self.chance = random.Random(seed)
         self.ledger = ConfirmLedger()
         self.watermarks = [ConfirmWatermark(PendingConfirms()), ConfirmWatermark(PendingConfirms())]
         self.position = 0
@@ -32,10 +32,10 @@ class Publisher:
         self.no: list[int] = []
 
     def publish(self) -> None:
-        count = self.dice.randint(1, 5)
-        self.position += self.dice.choice([0, 0, 100])
-        position = self.dice.choice([0, self.position])
-        ways = [one for one in self.watermarks if self.dice.random() < 0.4]
+        count = self.chance.randint(1, 5)
+        self.position += self.chance.choice([0, 0, 100])
+        position = self.chance.choice([0, self.position])
+        ways = [one for one in self.watermarks if self.chance.random() < 0.4]
         waits = [watermark.number(count) for watermark in ways]
         self.needs += [position] * count
         self.parts += [[(wait, int(wait.first) + at) for wait in waits] for at in range(count)]
@@ -45,20 +45,20 @@ class Publisher:
             self.ledger.published(count, position, self.durable, WallMs(0))
 
     def hear(self) -> None:
-        way = self.dice.randrange(2)
+        way = self.chance.randrange(2)
         watermark = self.watermarks[way]
-        if self.dice.random() < 0.05:
+        if self.chance.random() < 0.05:
             watermark.lose()
             return
-        upto = self.dice.randint(int(watermark.reached), int(watermark.numbered))
+        upto = self.chance.randint(int(watermark.reached), int(watermark.numbered))
         for number in range(int(watermark.reached) + 1, upto + 1):
-            if self.dice.random() < 0.1:
+            if self.chance.random() < 0.1:
                 self.refused.add((way, number))
                 watermark.refuse(number)
         watermark.advance(upto)
 
     def sync(self) -> None:
-        self.durable = self.dice.randint(self.durable, self.position)
+        self.durable = self.chance.randint(self.durable, self.position)
 
     def say(self) -> None:
         """As a channel does: what is denied first, then "up to"."""
@@ -91,7 +91,9 @@ def test_each_publish_is_answered_once_and_rightly() -> None:
 def live(seed: int) -> None:
     publisher = Publisher(seed)
     for _ in range(STEPS):
-        publisher.dice.choice([publisher.publish, publisher.hear, publisher.sync, publisher.say])()
+        publisher.chance.choice(
+            [publisher.publish, publisher.hear, publisher.sync, publisher.say]
+        )()
         for watermark in publisher.watermarks:
             watermark.check()
     publisher.durable = publisher.position

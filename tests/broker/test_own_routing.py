@@ -22,9 +22,9 @@ BODIES = [b"%d" % number for number in range(4)]
 
 
 def dear_patterns(client: ClientEnd, count: int, words: int, exchange: str = "amq.topic") -> None:
-    dice = random.Random(1)
+    chance = random.Random(1)
     for _ in range(count):
-        pattern = ".".join(dice.choice("a*##") for _ in range(words))
+        pattern = ".".join(chance.choice("a*##") for _ in range(words))
         where = {"queue": "q", "exchange": exchange, "routing_key": pattern}
         client.send(codec.method_frame(1, "queue.bind", **where, nowait=True))
     client.call("queue.bind", queue="q", exchange=exchange, routing_key="#")
@@ -113,10 +113,10 @@ def test_an_exchange_that_goes_meanwhile_takes_what_waits(
     client.publish("later", key(0), b"m", headers={"x-delay": 1000})
     node.now_ms += 2000
     most_in_a_turn(node, 2)
-    assert node.broker.queue_turns.rooms.waiting
+    assert node.broker.queue_turns.internal_routes.waiting
     client.call("exchange.delete", exchange="later")
     node.run()
-    assert not node.broker.queue_turns.rooms.waiting
+    assert not node.broker.queue_turns.internal_routes.waiting
     assert bodies_in(node, "q") == []
     node.check()
 

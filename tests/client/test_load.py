@@ -174,11 +174,11 @@ def test_rated_runs_are_stamped_with_the_time_they_are_due() -> None:
 
 
 def chunks_of(stream: bytes, seed: int, longest: int) -> list[bytes]:
-    dice = random.Random(seed)
+    chance = random.Random(seed)
     found = []
     at = 0
     while at < len(stream):
-        size = dice.randint(1, longest)
+        size = chance.randint(1, longest)
         found.append(stream[at : at + size])
         at += size
     return found

@@ -185,13 +185,13 @@ def test_a_pattern_that_could_take_for_ever_is_refused(served: Served) -> None:
 
 def test_a_key_that_is_dear_to_route_is_refused(served: Served) -> None:
     """As a publish of it is; the question holds up the data loop as long."""
-    dice = random.Random(1)
+    chance = random.Random(1)
 
     def bind() -> None:
         vhost = served.node.broker.vhosts["/"]
         vhost.declare_queue("q", True, None, False, {})
         for _ in range(1500):
-            pattern = ".".join(dice.choice("a*##") for _ in range(100))
+            pattern = ".".join(chance.choice("a*##") for _ in range(100))
             vhost.bind_queue(vhost.queues["q"], "amq.topic", pattern, {})
 
     served.on_loop(bind)

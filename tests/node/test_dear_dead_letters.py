@@ -15,12 +15,12 @@ LETTERS = 4
 
 @pytest.mark.parametrize("refused", [False, True], ids=["expired", "refused by a full queue"])
 def test_one_turn_routes_some_of_them(refused: bool) -> None:
-    dice = random.Random(1)
+    chance = random.Random(1)
     node = QuietBroker()
     client = node.client()
     client.call("queue.declare", queue="q")
     for _ in range(200):
-        pattern = ".".join(dice.choice("a*##") for _ in range(50))
+        pattern = ".".join(chance.choice("a*##") for _ in range(50))
         where = {"queue": "q", "exchange": "amq.topic", "routing_key": pattern}
         client.send(codec.method_frame(1, "queue.bind", **where, nowait=True))
     client.call("queue.bind", queue="q", exchange="amq.topic", routing_key="#")

@@ -68,7 +68,7 @@ class Person:
 
 class Life:
     def __init__(self, seed: int, *, lossy: bool) -> None:
-        self.dice = random.Random(seed)
+        self.chance = random.Random(seed)
         self.lossy = lossy
         self.pair = NodePair()
         # Two have their masters there, one has it here.
@@ -82,11 +82,11 @@ class Life:
         self.people = [self._new_person() for _ in range(3)]
 
     def _new_person(self) -> Person:
-        node = self.pair.here if self.dice.random() < 0.7 else self.pair.there
+        node = self.pair.here if self.chance.random() < 0.7 else self.pair.there
         slow, self.pair.slow = self.pair.slow, False
         client = node.client()
         client.call("confirm.select")
-        client.call("basic.qos", prefetch_count=self.dice.choice([0, 1, 3, 10]))
+        client.call("basic.qos", prefetch_count=self.chance.choice([0, 1, 3, 10]))
         self.pair.slow = slow
         client.methods()
         return Person(self, client)
@@ -94,7 +94,7 @@ class Life:
     # -- steps -----------------------------------------------------------------------------
 
     def step(self) -> None:
-        person = self.dice.choice(self.people)
+        person = self.chance.choice(self.people)
         steps = [
             self.publish,
             self.publish,
@@ -112,18 +112,18 @@ class Life:
         ]
         if self.lossy:
             steps.append(self.lose)
-        self.dice.choice(steps)(person)
+        self.chance.choice(steps)(person)
         for one in self.people:
             one.hear()
 
     def publish(self, person: Person) -> None:
-        for _ in range(self.dice.randint(1, 6)):
+        for _ in range(self.chance.randint(1, 6)):
             person.published += 1
-            body = b"%d" % len(self.published) + b"." * self.dice.choice([0, 10, 5000])
+            body = b"%d" % len(self.published) + b"." * self.chance.choice([0, 10, 5000])
             self.published.add(body)
             person.bodies[person.published] = body
-            mode = self.dice.choice([1, 2])
-            queue = self.dice.choice(QUEUES)
+            mode = self.chance.choice([1, 2])
+            queue = self.chance.choice(QUEUES)
             person.client.publish("", queue, body, delivery_mode=mode, run=False)
         self.pair.run()
 
@@ -132,22 +132,24 @@ class Life:
             person.tags += 1
             tag = f"c{person.tags}"
             person.consuming.append(tag)
-            arguments = {"x-priority": self.dice.randint(0, 2)} if self.dice.random() < 0.3 else {}
-            person.client.consume(self.dice.choice(QUEUES), tag=tag, arguments=arguments)
+            arguments = (
+                {"x-priority": self.chance.randint(0, 2)} if self.chance.random() < 0.3 else {}
+            )
+            person.client.consume(self.chance.choice(QUEUES), tag=tag, arguments=arguments)
 
     def cancel(self, person: Person) -> None:
         if person.consuming:
-            tag = person.consuming.pop(self.dice.randrange(len(person.consuming)))
+            tag = person.consuming.pop(self.chance.randrange(len(person.consuming)))
             person.client.method(1, "basic.cancel", consumer_tag=tag)
 
     def get(self, person: Person) -> None:
-        person.client.method(1, "basic.get", queue=self.dice.choice(QUEUES))
+        person.client.method(1, "basic.get", queue=self.chance.choice(QUEUES))
 
     def settle(self, person: Person) -> None:
         if not person.open:
             return
-        tag = self.dice.choice(sorted(person.open))
-        what = self.dice.choice(["ack", "ack", "multiple", "reject", "requeue"])
+        tag = self.chance.choice(sorted(person.open))
+        what = self.chance.choice(["ack", "ack", "multiple", "reject", "requeue"])
         done = [one for one in person.open if one <= tag] if what == "multiple" else [tag]
         bodies = [person.open.pop(one) for one in done]
         if what != "requeue":
@@ -169,17 +171,17 @@ class Life:
         self.pair.run()
 
     def hold_disk(self, person: Person) -> None:
-        node = self.dice.choice([self.pair.here, self.pair.there])
+        node = self.chance.choice([self.pair.here, self.pair.there])
         node.committer.hold = not node.committer.hold
         if not node.committer.hold:
             node.committer.finish()
         self.pair.run()
 
     def wait(self, person: Person) -> None:
-        self.pair.tick(self.dice.choice([1, 100, 1500]))
+        self.pair.tick(self.chance.choice([1, 100, 1500]))
 
     def leave(self, person: Person) -> None:
-        if self.dice.random() < 0.7:
+        if self.chance.random() < 0.7:
             return
         person.client.drop()
         self.people.remove(person)
@@ -187,10 +189,10 @@ class Life:
 
     def lose(self, person: Person) -> None:
         """The other node's member is gone for us; it comes back as another one."""
-        if self.dice.random() < 0.6:
+        if self.chance.random() < 0.6:
             return
         self.pair.lose_link()
-        if self.dice.random() < 0.5:
+        if self.chance.random() < 0.5:
             self.publish(person)
         self.pair.connect()
         for queue in self.remotes:

@@ -55,7 +55,7 @@ class QueueTurns:
         self.long_works: Final = context.long_works  # a part of the turn
         self._context: Final = context
         self._vhosts: Final = vhosts
-        self.rooms: Final = InternalRoutes(self.sort_room)  # a part of the turn
+        self.internal_routes: Final = InternalRoutes(self.sort_internal)  # a part of the turn
         self._delays: Final = Delays(
             vhosts, self.schedule, reader, dead_letters.writer, dead_letters.settle_later
         )
@@ -121,7 +121,7 @@ class QueueTurns:
         self._deliver_from(queue, now_ms)
         return not queue.awake or queue.spare_room(1) == 0
 
-    def sort_room(self, queue: Queue, now_ms: WallMs) -> None:
+    def sort_internal(self, queue: Queue, now_ms: WallMs) -> None:
         """Something in an internal queue may go on."""
         queue.begin_turn()
         if queue.deleted:
@@ -133,7 +133,7 @@ class QueueTurns:
         if not exchange.delays and self._flow.journal_behind:
             self.schedule.plan(WallMs(now_ms + INTERNAL_WAITS_MS), queue)
             return
-        share = self.rooms.share_for(queue)
+        share = self.internal_routes.share_for(queue)
         if share is None:
             return
         letters = self._dead_letters

@@ -91,7 +91,7 @@ class Turn:
             UnusedQueues(self, broker),
             DueQueues(broker),
             # Before all else that routes: these had to wait.
-            broker.queue_turns.rooms,
+            broker.queue_turns.internal_routes,
             broker.vhost_maker.histories,
             # Behind what ends messages: what has expired goes on in the same turn.
             broker.dead_letters,
@@ -396,7 +396,7 @@ class Deliveries(TurnPart):
 
     def deliver_from(self, queue: Queue, now_ms: WallMs) -> None:
         if queue.releases_to is not None:
-            self._turns.sort_room(queue, now_ms)
+            self._turns.sort_internal(queue, now_ms)
             return
         if self._traces.behind and self._traces.hold(queue):
             return

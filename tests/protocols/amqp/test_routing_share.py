@@ -16,18 +16,18 @@ PATTERNS, WORDS, PUBLISHES = 300, 60, 60
 
 
 def test_it_routes_for_some_time_in_each_turn_and_all_in_order() -> None:
-    dice = random.Random(1)
+    chance = random.Random(1)
     node = QuietBroker()
     client = node.client()
     client.call("queue.declare", queue="q")
     for _ in range(PATTERNS):
-        pattern = ".".join(dice.choice("ab*#") for _ in range(WORDS))
+        pattern = ".".join(chance.choice("ab*#") for _ in range(WORDS))
         client.call("queue.bind", queue="q", exchange="amq.topic", routing_key=pattern)
     client.call("queue.bind", queue="q", exchange="amq.topic", routing_key="#")
     client.call("confirm.select")
     data = b""
     for number in range(PUBLISHES):
-        key = ".".join(dice.choice("ab") for _ in range(100))
+        key = ".".join(chance.choice("ab") for _ in range(100))
         method = codec.method_frame(1, "basic.publish", exchange="amq.topic", routing_key=key)
         data += method + codec.content_frames(1, b"%d" % number, {})
     client.send(data, run=False)
@@ -121,12 +121,12 @@ def test_what_the_broker_copies_to_very_many_queues_has_the_same_bound(way: str)
 
 
 def test_a_publish_that_reaches_too_many_patterns_is_refused() -> None:
-    dice = random.Random(1)
+    chance = random.Random(1)
     node = QuietBroker()
     client = node.client()
     client.call("queue.declare", queue="q")
     for _ in range(1500):
-        pattern = ".".join(dice.choice("a*##") for _ in range(100))
+        pattern = ".".join(chance.choice("a*##") for _ in range(100))
         where = {"queue": "q", "exchange": "amq.topic", "routing_key": pattern}
         client.send(codec.method_frame(1, "queue.bind", **where, nowait=True))
     client.methods()
@@ -143,10 +143,10 @@ def test_a_publish_that_reaches_too_many_patterns_is_refused() -> None:
 
 def bind_dear(client: ClientEnd, patterns: int, words: int) -> None:
     """So many nodes of patterns in amq.topic that a key of many words reaches most of them."""
-    dice = random.Random(1)
+    chance = random.Random(1)
     client.call("queue.declare", queue="q")
     for _ in range(patterns):
-        pattern = ".".join(dice.choice("a*##") for _ in range(words))
+        pattern = ".".join(chance.choice("a*##") for _ in range(words))
         where = {"queue": "q", "exchange": "amq.topic", "routing_key": pattern}
         client.send(codec.method_frame(1, "queue.bind", **where, nowait=True))
     assert client.methods() == []

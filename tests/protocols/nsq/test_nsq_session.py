@@ -233,7 +233,7 @@ def test_amqp_and_nsq_share_messages(node: NsqBroker) -> None:
 
 def test_a_sample_finishes_the_rest_for_all(node: NsqBroker) -> None:
     throws = iter([0, 10, 11, 99, 5])
-    node.nsq.dice = lambda: next(throws)
+    node.nsq.percent = lambda: next(throws)
     producer, consumer = node.nsq_client(), node.nsq_client()
     consumer.send(identify(sample_rate=10))
     consumer.subscribe("t", "c")

@@ -17,18 +17,18 @@ KEYS = 40
 
 
 def bind(node: QuietBroker, letters: str, patterns: int, words: int) -> None:
-    dice = random.Random(1)
+    chance = random.Random(1)
     client = declare(node, "q")
     for _ in range(patterns):
-        pattern = ".".join(dice.choice(letters) for _ in range(words))
+        pattern = ".".join(chance.choice(letters) for _ in range(words))
         where = {"queue": "q", "exchange": "amq.topic", "routing_key": pattern}
         client.send(codec.method_frame(1, "queue.bind", **where, nowait=True))
     assert client.methods() == []
 
 
 def block() -> bytes:
-    dice = random.Random(2)
-    keys = [".".join(dice.choice("ab") for _ in range(100)) for _ in range(KEYS)]
+    chance = random.Random(2)
+    keys = [".".join(chance.choice("ab") for _ in range(100)) for _ in range(KEYS)]
     return b"".join(publishes("amq.topic", key, [b"%d" % at]) for at, key in enumerate(keys))
 
 

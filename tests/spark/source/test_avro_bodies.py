@@ -124,12 +124,12 @@ def test_a_registry_s_header_names_one_of_the_ids() -> None:
 
 
 def test_octets_that_are_no_record_are_at_fault_and_stop_nothing() -> None:
-    dice, body = random.Random(7), encoded()
+    chance, body = random.Random(7), encoded()
     broken = []
     for _ in range(400):
         octets = bytearray(body)
-        octets[dice.randrange(len(octets))] = dice.randrange(256)
-        broken.append(bytes(octets[: dice.randrange(len(octets) + 1)]))
+        octets[chance.randrange(len(octets))] = chance.randrange(256)
+        broken.append(bytes(octets[: chance.randrange(len(octets) + 1)]))
     decoding = BodyDecoding(avro_columns(TEXT, ("type",)), TEXT)
     rows = decoded(decoding, b"", body + b"x", b'{"id": 7}', *broken, body)
     assert "1 octets are left over" in rows[1][FAULT]

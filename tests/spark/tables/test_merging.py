@@ -86,11 +86,11 @@ def merging(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Any) ->
 
 
 def test_a_table_is_what_a_dictionary_would_be(merging: Merging) -> None:
-    dice, model = random.Random(3), dict[int, str]()
+    chance, model = random.Random(3), dict[int, str]()
     for batch in range(3):
         bodies = [b"no event", event("c", None)]
         for n in range(20):
-            op, key, name = dice.choice("ccud"), dice.randrange(8), f"{batch}.{n}"
+            op, key, name = chance.choice("ccud"), chance.randrange(8), f"{batch}.{n}"
             bodies.append(event(op, key, name))
             if op == "d":
                 model.pop(key, None)

@@ -178,12 +178,12 @@ class NsqConsuming(Subscriber):
 
     def _sample(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> list[Message]:
         """Those it gets; the rest is done."""
-        dice = self._shared.dice
+        percent = self._shared.percent
         rate = self._identity.sample_rate
         taken: list[Message] = []
         dropped: list[Message] = []
         for message in messages:
-            if dice() > rate:
+            if percent() > rate:
                 dropped.append(message)
             else:
                 taken.append(message)

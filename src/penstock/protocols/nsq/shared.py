@@ -1,6 +1,6 @@
 """The state that all NSQ sessions of a node share: the broker, the limits, the authority.
 
-Made once, of the settings.  Sessions know no dice, threads and sockets: ``dice`` throws for
+Made once, of the settings.  Sessions know no chance, threads and sockets: ``percent`` draws for
 samples, ``authority`` asks who a client is, ``layers`` puts TLS and compression on its socket.
 """
 
@@ -84,14 +84,14 @@ class NsqShared:
         layers: Layers,
         authority: Authority | None,
         tell_cancelled: Callable[[list[Consumer]], None],
-        dice: Callable[[], int],
+        percent: Callable[[], int],
     ) -> None:
         self.broker = broker
         self.reader_limits = reader_limits
         self.identify_limits = identify_limits
         self.ids = ids
         self.tell_cancelled = tell_cancelled
-        self.dice = dice  # 0 to 99
+        self.percent = percent  # 0 to 99, at random
         self.layers: Layers = layers
         self.authority: Authority | None = authority
         self.vhost_name: str = settings.nsq_vhost

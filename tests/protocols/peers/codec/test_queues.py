@@ -129,14 +129,16 @@ def test_bytes_of_any_kind_are_read_or_refused() -> None:
 
 
 def read_or_refuse(seed: int) -> None:
-    dice = random.Random(seed)
+    chance = random.Random(seed)
     good = encode_requests(everything())
     read = 0
     for _ in range(TRIALS):
         data = bytearray(good)
-        for _ in range(dice.randint(1, 4)):
-            at = dice.randrange(len(data))
-            data[at : at + dice.choice([0, 1, 1, 8])] = dice.randbytes(dice.choice([0, 1, 1, 8]))
+        for _ in range(chance.randint(1, 4)):
+            at = chance.randrange(len(data))
+            data[at : at + chance.choice([0, 1, 1, 8])] = chance.randbytes(
+                chance.choice([0, 1, 1, 8])
+            )
         try:
             again = decode_requests(bytes(data))
         except Malformed:
