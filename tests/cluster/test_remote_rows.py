@@ -15,6 +15,9 @@ from penstock.management.rows.view import BrokerView
 from penstock.management.statistics.reading import queue_counts
 from tests.helpers.node_pair import NodePair
 
+NO_SESSIONS = cast(SessionInspector, None)
+"""Rows of queues ask for none."""
+
 
 @pytest.fixture
 def pair() -> Iterator[NodePair]:
@@ -24,7 +27,7 @@ def pair() -> Iterator[NodePair]:
 
 
 def view(pair: NodePair) -> BrokerView:
-    return BrokerView(pair.here.broker, SessionInspector(), "here")
+    return BrokerView(pair.here.broker, NO_SESSIONS, "here")
 
 
 def lengths(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -70,7 +73,7 @@ def test_another_node_shows_of_a_stream_what_its_master_does(pair: NodePair) -> 
     assert isinstance(pending, Pending)
     pair.run()
     found = pending.resume()
-    master = BrokerView(pair.there.broker, SessionInspector(), "there").queues.row("/", "s")
+    master = BrokerView(pair.there.broker, NO_SESSIONS, "there").queues.row("/", "s")
     assert found == {"penstock": master["penstock"]}
     shown = cast(dict[str, Any], master["penstock"])
     assert (shown["next_offset"], shown["duplicates"]) == (2, 1)
