@@ -145,7 +145,7 @@ def test_tls_and_passwords(tmp_path: Path) -> None:
         one = world.join("a/1")
         assert world.done(one, [], [Change("k", "1")]).state == ACCEPTED
         server.kill()
-        server.start()  # it has forgotten who has logged in
+        server.start()  # etcd has forgotten the tokens of its clients
         world.wait(lambda: one.why_not() == "")
         assert world.done(one, [], [Change("k", "1")]).state == ACCEPTED
         assert len(one.take_events()) == 2

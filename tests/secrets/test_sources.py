@@ -280,7 +280,7 @@ def test_an_entry_of_link_passwords_that_names_no_place_is_refused(wrong: str) -
 
 
 def test_a_dialer_asks_for_the_password_of_the_place_it_dials(tmp_path: Path) -> None:
-    """A policymaker who names another port of the host is told why, and no socket opens."""
+    """A link to another port of the host shows the missing entry, and opens no socket."""
     settings = settings_of(link_passwords="ann@localhost:5672=file:/nowhere")
     dialer = Dialer(lambda user: None, partial(link_password, settings))  # type: ignore[arg-type, return-value]
     with socket.create_server(("127.0.0.1", 0)) as server:
