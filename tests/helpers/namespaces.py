@@ -36,7 +36,13 @@ def missing_reason() -> str | None:
     made = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False)
     if made.returncode != 0:
         return f"network namespaces are not allowed here: {made.stderr.decode().strip()}"
+    # A root that is no mount point (chroot alone) makes namespaces that no command can enter.
+    entered = subprocess.run(
+        ["ip", "netns", "exec", name, "true"], capture_output=True, check=False
+    )
     subprocess.run(["ip", "netns", "del", name], check=True)
+    if entered.returncode != 0:
+        return f"network namespaces cannot be entered here: {entered.stderr.decode().strip()}"
     return None
 
 
