@@ -73,14 +73,14 @@ class NodeClient:
         sent = self.judge.sent_as(fields["body"])
         self.counts["delivered"] += 1
         if sent.number in self.judge.gone:
-            raise Judgement(f"J3: {sent.number} was gone, and is delivered")
+            raise Judgement(f"CJ3: {sent.number} was gone, and is delivered")
         self.deliveries[fields["delivery_tag"]] = sent
         if name == "basic.get-ok" or fields["redelivered"]:
             return
         tag = fields["consumer_tag"]
         last = self.last_first.get((tag, sent.publisher), 0)
         if sent.number <= last:
-            raise Judgement(f"J4: {sent.number} is delivered for the first time behind {last}")
+            raise Judgement(f"CJ4: {sent.number} is delivered for the first time behind {last}")
         self.last_first[tag, sent.publisher] = sent.number
 
     def _answered(self, fields: dict[str, Any], *, confirmed: bool) -> None:

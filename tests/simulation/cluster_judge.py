@@ -2,15 +2,15 @@
 
 The judge knows every message by its number, with which its body begins:
 
-  J1  a persistent message whose confirm was seen is there at rest, unless a client settled it, or
-      it was purged, or a copy that was not synchronised was promoted as the policy allows; a
-      transient one unless all synchronised copies went down since
-  J2  a term has one master, and a seq_id means one message for ever
-  J3  what was gone at rest never comes back
-  J4  what one publisher publishes is delivered for the first time in this order to each consumer
-      (``cluster_clients.py``)
-  J5  at rest every mirrored queue has a master and the copies its policy wants, all synchronised
-      and equal; nothing is left over of queues and copies that are gone
+  CJ1  a persistent message whose confirm was seen is there at rest, unless a client settled it, or
+       it was purged, or a copy that was not synchronised was promoted as the policy allows; a
+       transient one unless all synchronised copies went down since
+  CJ2  a term has one master, and a seq_id means one message for ever
+  CJ3  what was gone at rest never comes back
+  CJ4  what one publisher publishes is delivered for the first time in this order to each consumer
+       (``cluster_clients.py``)
+  CJ5  at rest every mirrored queue has a master and the copies its policy wants, all synchronised
+       and equal; nothing is left over of queues and copies that are gone
 
 What of this depends on the kind of the queues is a ``QueueKind``.
 """
@@ -259,7 +259,7 @@ class ClusterJudge:
                 key = (queue.incarnation, int(group.mirrored.term))
                 master = machine.cluster.member
                 if self.terms.setdefault(key, master) != master:
-                    raise Judgement(f"J2: {self.terms[key]} and {master} in term {key} of {place}")
+                    raise Judgement(f"CJ2: {self.terms[key]} and {master} in term {key} of {place}")
 
     def check(self) -> None:
         for machine in self.machines:
@@ -280,7 +280,7 @@ class ClusterJudge:
                         continue
                     number = self.sent_as(body_of(content)).number
                     if self.places.setdefault((incarnation, seq_id), number) != number:
-                        raise Judgement(f"J2: {seq_id} means two messages")
+                        raise Judgement(f"CJ2: {seq_id} means two messages")
 
     def backings(self, machine: Machine, name: str) -> list[tuple[BackingQueue, str]]:
         vhost = machine.quiet.broker.vhosts["/"]
@@ -316,7 +316,7 @@ class ClusterJudge:
                 yield name
 
     def why_no_rest(self) -> str:
-        """What of J5 is not so yet."""
+        """What of CJ5 is not so yet."""
         for name in self.queues:
             why = self._why_not_whole(name)
             if why:
@@ -435,7 +435,7 @@ class ClusterJudge:
                     there.add(number)
         back = there & self.gone
         if back:
-            raise Judgement(f"J3: {sorted(back)[:5]} are back")
+            raise Judgement(f"CJ3: {sorted(back)[:5]} are back")
         for sent in self.sent:
             if sent.queue != name:
                 continue
@@ -445,7 +445,7 @@ class ClusterJudge:
                 continue
             if sent.confirmed_at and not sent.settled and not self._may_be_lost(sent):
                 kind = "persistent" if sent.persistent else "transient"
-                raise Judgement(f"J1: {sent.number} ({kind}) of {name} was confirmed, and is lost")
+                raise Judgement(f"CJ1: {sent.number} ({kind}) of {name} was confirmed, and is lost")
             self.gone.add(sent.number)
 
     def _may_be_lost(self, sent: Sent) -> bool:

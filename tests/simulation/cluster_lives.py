@@ -290,7 +290,7 @@ class Life:
                 why = self.why_no_rest()
             if not why:
                 return
-        raise Judgement(f"J5: no rest: {why}")
+        raise Judgement(f"CJ5: no rest: {why}")
 
     def why_no_rest(self) -> str:
         return self.administration.unanswered() or self.judge.why_no_rest()

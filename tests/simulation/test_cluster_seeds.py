@@ -18,8 +18,8 @@ from tests.simulation.cluster_judge import Judgement
 from tests.simulation.cluster_lives import Life
 from tests.simulation.quorum_lives import damaged_life, quorum_life
 
+# In CI the seeds of once-found faults and one more; these variables say how many and from which on.
 SEEDS = int(os.environ.get("PENSTOCK_NODES_SEEDS", "1"))
-# Open faults are left: until they are settled only who asks for chance gets it.
 FIRST = int(os.environ.get("PENSTOCK_NODES_SEED", "1"))
 STEPS = int(os.environ.get("PENSTOCK_NODES_STEPS", "120"))
 FAILED_ONCE = (

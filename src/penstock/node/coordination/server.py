@@ -69,7 +69,7 @@ class CoordinationServer:
             os.unlink(self._socket_path)
         mask = os.umask(0o177)
         try:
-            return await asyncio.start_unix_server(self._visit, self._socket_path)
+            return await asyncio.start_unix_server(self._serve, self._socket_path)
         finally:
             os.umask(mask)
 
@@ -80,14 +80,14 @@ class CoordinationServer:
             self._flush()
             is_over = await self._side.pause(LOOK_S)
 
-    async def _visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        visitor = self._service.enter()
-        self._writers[visitor] = writer
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client = self._service.enter()
+        self._writers[client] = writer
         try:
             while data := await reader.read(READ_BYTES):
                 if self._side.stopping.is_set():
                     break  # the store is closed, or will be at once
-                self._service.receive(visitor, data, boot_ms())
+                self._service.receive(client, data, boot_ms())
                 self._flush()
                 await writer.drain()
         except (Corrupt, ConnectionError) as error:
@@ -96,12 +96,12 @@ class CoordinationServer:
             log.exception("the coordinator's file cannot be used: no member is served any more")
             self._side.stopping.set()
         finally:
-            del self._writers[visitor]
-            self._service.leave(visitor)
+            del self._writers[client]
+            self._service.leave(client)
             writer.close()
 
     def _flush(self) -> None:
-        for visitor, writer in self._writers.items():
-            if visitor.output:
-                writer.write(bytes(visitor.output))
-                visitor.output.clear()
+        for client, writer in self._writers.items():
+            if client.output:
+                writer.write(bytes(client.output))
+                client.output.clear()
