@@ -69,7 +69,7 @@ class CoordinationServer:
             os.unlink(self._socket_path)
         mask = os.umask(0o177)
         try:
-            return await asyncio.start_unix_server(self._serve, self._socket_path)
+            return await asyncio.start_unix_server(self._serve_client, self._socket_path)
         finally:
             os.umask(mask)
 
@@ -80,7 +80,7 @@ class CoordinationServer:
             self._flush()
             is_over = await self._side.pause(LOOK_S)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         client = self._service.enter()
         self._writers[client] = writer
         try:
