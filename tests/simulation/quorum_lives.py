@@ -1,6 +1,6 @@
 """Random lives of a cluster whose queues are confirmed by a majority of their copies.
 
-CJ5 of ``cluster_judge.py`` is so: every queue has a leader and the copies that it should, all equal,
+CJ5 of ``cluster_judge.py`` is so: every queue has a leader and the copies it should, all equal,
 but for one whose nodes fell before their disks said that it begins (docs/design/majority.md).
 """
 

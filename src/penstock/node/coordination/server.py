@@ -80,7 +80,9 @@ class CoordinationServer:
             self._flush()
             is_over = await self._side.pause(LOOK_S)
 
-    async def _serve_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_client(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         client = self._service.enter()
         self._writers[client] = writer
         try:
