@@ -232,7 +232,7 @@ def test_after_the_end_no_request_reaches_the_closed_store(tmp_path: Path) -> No
         late = asyncio.StreamReader()
         late.feed_data(to_line({"grant": True}))
         late.feed_eof()
-        await server._visit(late, writer)
+        await server._serve_client(late, writer)
 
     asyncio.run(visit_late())
     writer.close.assert_called_once()
