@@ -6,8 +6,9 @@ import json
 import os
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,6 +22,9 @@ from tests.spark.spark_tools import (
     publish,
     require_spark,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 MESSAGES = 2000
@@ -80,9 +84,9 @@ def test_a_store_has_each_message_once(
     assert sorted(bodies) == [*range(MESSAGES)]
 
 
-@pytest.mark.parametrize("format_", ["delta", "iceberg"])
+@pytest.mark.parametrize("format_", ["delta", "iceberg", "delta in an object store"])
 def test_a_table_with_a_row_per_key_is_what_a_dictionary_would_be(
-    broker: BrokerProcess, tmp_path: Path, format_: str
+    broker: BrokerProcess, tmp_path: Path, format_: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events, model = [], dict[int, int]()
     for n in range(MESSAGES):
@@ -94,14 +98,30 @@ def test_a_table_with_a_row_per_key_is_what_a_dictionary_would_be(
     queue = f"changes-{format_}"
     publish(broker.url, queue, events)
     environment = archive_environment() | {"XDG_STATE_HOME": str(tmp_path / "state")}
-    where = [
-        "--to",
-        str(tmp_path / "t"),
-        "--format",
-        "delta",
-        "--quarantine",
-        str(tmp_path / "bad"),
-    ]
+    lake = str(tmp_path)
+    with ExitStack() as stack:
+        if format_ == "delta in an object store":
+            lake = "s3://lake/merged"
+            store = stack.enter_context(ObjectStore(tmp_path / "store"))
+            environment |= store.environment
+            for name, value in store.environment.items():
+                monkeypatch.setenv(name, value)
+        rows = _merged(broker, queue, lake, environment, tmp_path, format_)
+    found = rows.select(["id", "n"]).to_pylist()
+    assert len(found) == len(model)
+    assert {row["id"]: row["n"] for row in found} == model
+
+
+def _merged(
+    broker: BrokerProcess,
+    queue: str,
+    lake: str,
+    environment: dict[str, str],
+    tmp_path: Path,
+    format_: str,
+) -> pa.Table:
+    """The table that an archive under kills has made of the queue."""
+    where = ["--to", f"{lake}/t", "--format", "delta", "--quarantine", f"{lake}/bad"]
     uri = f"sqlite:///{tmp_path}/catalog.db"
     if format_ == "iceberg":
         where = ["--table", "lake.t", "--quarantine", "lake.bad", "--catalog-uri", uri]
@@ -115,11 +135,7 @@ def test_a_table_with_a_row_per_key_is_what_a_dictionary_would_be(
     if format_ == "iceberg":
         from pyiceberg.catalog import load_catalog
 
-        rows = load_catalog("default", uri=uri).load_table("lake.t").scan().to_arrow()
-    else:
-        from deltalake import DeltaTable
+        return load_catalog("default", uri=uri).load_table("lake.t").scan().to_arrow()
+    from deltalake import DeltaTable
 
-        rows = DeltaTable(tmp_path / "t").to_pyarrow_table()
-    found = rows.select(["id", "n"]).to_pylist()
-    assert len(found) == len(model)
-    assert {row["id"]: row["n"] for row in found} == model
+    return DeltaTable(f"{lake}/t").to_pyarrow_table()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,18 @@ import pytest
 from penstock.spark.tables.landing import LakeTable, Landing
 from penstock.spark.tables.merging import CannotMerge, Merge, last_of_each_key
 from penstock.spark.tables.parts import SortedTables, Sorting, Target
+from penstock.spark.tables.store import StoreTable
 from penstock.spark.tables.table import DELTA, ICEBERG, PARQUET, Table
 from pyspark_penstock.body_columns import BodyDecoding, parse_body_columns
 from pyspark_penstock.columns import arrow_schema
 from pyspark_penstock.options import DEFAULT_COLUMNS
 from pyspark_penstock.sorting import Sorter
+from pyspark_penstock.store_file import path_in, system_of
 from pyspark_penstock.table_files import Layout
+from tests.helpers.object_store import ObjectStore
 from tests.spark.tables.iceberg_tools import table_in
 
+IN_STORE = "delta in an object store"
 QUERY = "0f8fad5b-d9cb-469f-a165-70867728950e"
 DECODED = parse_body_columns(
     "id long not null from after.id|before.id, name string from after.name, op string", ()
@@ -41,6 +46,10 @@ class Merging:
         self.table: LakeTable
         if format_ == ICEBERG:
             self.table, bad = table_in(place), Table(place / "bad")
+        elif format_ == IN_STORE:
+            self.table, bad = (
+                StoreTable.of(f"s3://lake/{place.name}/{name}", DELTA, ()) for name in ("t", "bad")
+            )
         else:
             self.table, bad = Table(place / "t", format_), Table(place / "bad", format_)
         self.sorting = Sorting(
@@ -73,15 +82,29 @@ class Merging:
 
         found: list[tuple[int, str]] = []
         for file in self.table.files():
-            columns = parquet.read_table(file, columns=["id", "name"], partitioning=None)
+            system = system_of(file) if "://" in file else None
+            path = path_in(file) if system else file
+            columns = parquet.read_table(
+                path, columns=["id", "name"], filesystem=system, partitioning=None
+            )
             found.extend(tuple(row.values()) for row in columns.to_pylist())
         assert len(dict(found)) == len(found), "a key has one row"
         return dict(found)
 
 
-@pytest.fixture(params=[DELTA, ICEBERG])
+@pytest.fixture(scope="module")
+def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    with ObjectStore(tmp_path_factory.mktemp("store")) as store:
+        yield store
+
+
+@pytest.fixture(params=[DELTA, ICEBERG, IN_STORE])
 def merging(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Any) -> Merging:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    if request.param == IN_STORE:
+        store: ObjectStore = request.getfixturevalue("shared_store")
+        for name, value in store.environment.items():
+            monkeypatch.setenv(name, value)
     return Merging(tmp_path, request.param)
 
 
@@ -105,6 +128,13 @@ def test_batches_that_change_nothing_have_landed_too(merging: Merging) -> None:
         assert merging.land(batch, bodies)
         assert not merging.land(batch, bodies)
     assert merging.rows() == {1: "a"}
+
+
+def test_drafts_in_a_store_are_taken_away(shared_store: ObjectStore, merging: Merging) -> None:
+    merging.land(0, [event("c", 1, "a"), event("d", 2)])
+    merging.land(1, [event("u", 1, "b")])
+    left = [path for path in shared_store.objects.rglob("*.parquet") if "_penstock" in path.parts]
+    assert left == []
 
 
 def test_files_that_a_power_cut_took_are_merged_again(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ class DeltaPublisher:
     def __init__(self, table: Table, schema: "pa.Schema", name: str) -> None:
         check_deltalake()
         self._table = table
-        self._places = table.places(name)
+        self.places = table.places(name)
         self._schema = schema  # of a file
         self._name = name
         self._synced = -1  # so far this instance has synced the log
@@ -124,16 +124,16 @@ class DeltaPublisher:
 
     def begin(self, layout: Layout) -> Layout:
         self._table.describe(self._schema)
-        return replace(layout, store=self._places.store)
+        return replace(layout, store=self.places.store)
 
     def drafts_dir(self, query_id: str, batch: int) -> AbstractContextManager[str]:
-        if self._places.store:
+        if self.places.store:
             return nullcontext(f"{self._table.uri}/data/{query_id}/{batch:08d}")
-        return self._places.drafts_dir(query_id, batch)
+        return self.places.drafts_dir(query_id, batch)
 
     def recover(self) -> None:
         mend_log(self._table.directory)
-        self._places.sweep()
+        self.places.sweep()
 
     def landed(self, query_id: str, batch: int) -> Landed | None:
         table = self._opened()
@@ -145,7 +145,7 @@ class DeltaPublisher:
 
     def publish(self, query_id: str, batch: int, drafts: list[Draft]) -> Landed:
         """Steps 4 to 6."""
-        self._places.check(drafts)
+        self.places.check(drafts)
         files = self._placed(named(drafts, f"{self._name}-{query_id}-{batch:08d}"))
         self._commit(query_id, batch, files)
         self.sync_log()
@@ -168,7 +168,7 @@ class DeltaPublisher:
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
-        if not self._places.store and not any((self._table.directory / DELTA_LOG).glob("*.json")):
+        if not self.places.store and not any((self._table.directory / DELTA_LOG).glob("*.json")):
             return None  # or a power cut came before the first commit was synced
         try:
             return DeltaTable(self._table.uri)
@@ -177,12 +177,12 @@ class DeltaPublisher:
 
     def _placed(self, files: list[tuple[Draft, str]]) -> list[tuple[Draft, str]]:
         """Step 4; objects of a store stay where they are."""
-        if self._places.store:
-            return [(draft, self._places.noted(draft)) for draft, _ in files]
+        if self.places.store:
+            return [(draft, self.places.noted(draft)) for draft, _ in files]
         for draft, name in files:
-            if not self._places.put(self._places.noted(draft), name, draft.file_bytes):
+            if not self.places.put(self.places.noted(draft), name, draft.file_bytes):
                 raise FileGone(f"{draft.path} is gone, which was there a moment ago")
-        self._places.settle([name for _, name in files])
+        self.places.settle([name for _, name in files])
         return files
 
     def _commit(self, query_id: str, batch: int, files: list[tuple[Draft, str]]) -> None:
@@ -207,7 +207,7 @@ class DeltaPublisher:
             )
 
     def sync_log(self) -> None:
-        if not self._places.store:
+        if not self.places.store:
             self._synced = sync_log(self._table.directory, self._synced)
 
     def _delta_schema(self) -> Any:
@@ -225,7 +225,7 @@ class DeltaPublisher:
     def _action(self, draft: Draft, name: str) -> Any:
         from deltalake.transaction import AddAction
 
-        times = times_in(self._places.footer(name))
+        times = times_in(self.places.footer(name))
         # As Delta's statistics have times; readers that ask for a time pass over other files.
         low, high = (
             (

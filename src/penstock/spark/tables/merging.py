@@ -8,7 +8,7 @@ batch is merged once; drafts of workers are only read, and swept.
 A batch is in the driver's memory, hence ``BATCH_BYTES_MAX``.  Delta's library writes the files of
 a MERGE without syncing them: their entry of the log may outlive them in a power cut.  Which version
 has been synced stands in a note; a later one whose files are not whole was never acknowledged, and
-is taken away at the next start.
+is taken away at the next start.  An object store has no fsync, and needs no such note.
 """
 
 import json
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from penstock.core.errors import PenstockError
 from penstock.spark.tables.landing import LakeTable, Publisher
-from penstock.spark.tables.publishing import Landed, check_drafts, landed_from
+from penstock.spark.tables.publishing import Landed, landed_from
 from penstock.spark.tables.table import DELTA, DELTA_LOG, ICEBERG
 from pyspark_penstock.durable import sync, write_synced
 from pyspark_penstock.table_files import Draft, Layout
@@ -54,10 +54,6 @@ def check_merge(table: LakeTable, merge: Merge, required: frozenset[str]) -> Non
     """``required``: columns that are never null.  Raises CannotMerge."""
     if table.format not in (DELTA, ICEBERG):
         raise CannotMerge(f"{table} is of plain files, of which none can be replaced")
-    if "://" in str(table) and table.format == DELTA:
-        raise CannotMerge(
-            "in an object store Iceberg tables can be merged: --table and --warehouse"
-        )
     if table.partition_by:
         raise CannotMerge("a table that is merged has no partitions: rows would have to move")
     if table.format == ICEBERG and len(merge.keys) > 1:
@@ -122,6 +118,9 @@ class _Merges:
 class _DeltaMerges(_Merges):
     _publisher: "DeltaPublisher"
 
+    def drafts_dir(self, query_id: str, batch: int) -> AbstractContextManager[str]:
+        return self._publisher.places.drafts_dir(query_id, batch)
+
     def recover(self) -> None:
         super().recover()
         log = self._publisher.directory / DELTA_LOG
@@ -132,11 +131,10 @@ class _DeltaMerges(_Merges):
             entry.unlink()
 
     def publish(self, query_id: str, batch: int, drafts: list[Draft]) -> Landed:
-        from pyarrow import parquet
-
-        check_drafts(drafts)
-        files = [draft.path for draft in drafts if draft.path]
-        rows = parquet.read_table(files, partitioning=None) if files else None
+        places = self._publisher.places
+        places.check(drafts)
+        files = [draft for draft in drafts if draft.path]
+        rows = places.read(files) if files else None
         table = self._publisher.made()
         properties = self._publisher.properties(query_id, batch)
         if rows is not None:
@@ -145,13 +143,17 @@ class _DeltaMerges(_Merges):
             table.create_write_transaction(
                 [], "append", table.schema(), [], commit_properties=properties
             )
+        if not places.store:
+            self._sync()
+        return landed_from(batch, drafts)
+
+    def _sync(self) -> None:
         log = self._publisher.directory / DELTA_LOG
         newest = max(int(entry.stem) for entry in log.glob("*.json"))
         added = _added(log / f"{newest:020d}.json")
         sync(*(self._publisher.directory / name for name, _ in added))
         self._publisher.sync_log()
         write_synced(self._note, json.dumps({"version": newest}))
-        return landed_from(batch, drafts)
 
 
 def _merge_into(table: Any, rows: "pa.Table", merge: Merge, properties: Any) -> None:

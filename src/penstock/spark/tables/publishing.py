@@ -42,12 +42,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.core.errors import PenstockError
 from penstock.spark.tables.table import Table
 from pyspark_penstock.durable import sync, sync_one, write_synced
 from pyspark_penstock.table_files import Draft, Layout, table_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NOTES_KEPT = 2
 STAGING = "staging"
@@ -101,6 +104,8 @@ class Places(Protocol):
 
     def footer(self, name: str) -> Any: ...
 
+    def read(self, drafts: list[Draft]) -> "pa.Table": ...
+
 
 class Directory:
     """Files of this machine, or of a file system that it shares with others."""
@@ -152,6 +157,11 @@ class Directory:
         from pyarrow import parquet
 
         return parquet.read_metadata(self._root / name)
+
+    def read(self, drafts: list[Draft]) -> "pa.Table":
+        from pyarrow import parquet
+
+        return parquet.read_table([draft.path for draft in drafts], partitioning=None)
 
 
 @contextmanager

@@ -79,6 +79,12 @@ class Store:
         path = path_in(f"{self._url}/{name}")
         return parquet.read_metadata(path, filesystem=self._system)
 
+    def read(self, drafts: list[Draft]) -> "pa.Table":
+        from pyarrow import parquet
+
+        paths = [path_in(draft.path) for draft in drafts]
+        return parquet.read_table(paths, filesystem=self._system, partitioning=None)
+
     def has(self, name: str) -> bool:
         from pyarrow.fs import FileType
 
