@@ -10,7 +10,9 @@ from typing import Any
 
 import pika
 import pytest
+from click.testing import CliRunner
 
+from penstock.cli.main import cli
 from tests.helpers.broker_process import BrokerProcess
 from tests.spark.spark_tools import (
     archive_environment,
@@ -97,6 +99,18 @@ def test_several_queues_land_in_partitions(broker: BrokerProcess, tmp_path: Path
     assert len(rows) == 50
     assert len({row["ingest_batch"] for row in rows}) == told["batches"] >= 3
     assert (depth(broker.url, "left"), depth(broker.url, "right")) == (0, 0)
+
+
+def test_a_new_group_is_told_which_messages_it_gets(
+    broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.spark.jobs.archive.run_archive", lambda *_: {})
+    place = ["--url", broker.url, "--to", str(tmp_path / "t")]
+    own = ["--exchange", "amq.topic", "--group", "new"]
+    done = CliRunner().invoke(cli, ["pipeline", "archive", *place, *own])
+    assert done.exit_code == 0, done.output
+    told = "no messages wait in spark.amq.topic:new: a new channel or group gets what is published"
+    assert f"{told} from now on\n" in done.output
 
 
 @pytest.mark.long

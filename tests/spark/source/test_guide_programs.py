@@ -1,4 +1,4 @@
-"""The programs of docs/guide/spark.md, as they stand there, without an environment."""
+"""The programs of docs/guide/spark.md and coming-from.md, as they stand there."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.broker_process import BrokerProcess
-from tests.helpers.live_broker import REPOSITORY
+from tests.helpers.live_broker import REPOSITORY, LiveBroker
+from tests.helpers.pages import blocks_of, pasted
 from tests.spark.spark_tools import STREAM, publish, require_spark, table_rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 PAGE = REPOSITORY / "docs" / "guide" / "spark.md"
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
@@ -52,3 +53,16 @@ def test_any_python_runs_them(broker: BrokerProcess, tmp_path: Path) -> None:
     assert (counted["routing_key"], counted["count"]) == ("clicks", 2)
     left = {path.name for path in tmp_path.iterdir()} - {"spark-defaults.conf"}
     assert not {name for name in left if name.startswith(("spark-", "blockmgr-", "penstock-"))}
+
+
+def test_a_stream_becomes_a_table_as_the_page_for_kafka_says(tmp_path: Path) -> None:
+    require_spark()
+    blocks = blocks_of("docs/guide/coming-from.md", "coming-from")
+    with LiveBroker() as broker:
+        place = {"PENSTOCK_URL": broker.url, "PENSTOCK_HTTP_URL": broker.http_url}
+        pasted(blocks["publish"], tmp_path, place)
+        shown = pasted(blocks["spark"], tmp_path, place)
+    assert re.findall(r"^\| +(\d)\|.*\| *(\w+)\|$", shown, re.MULTILINE) == [
+        ("0", "home"),
+        ("1", "cart"),
+    ]

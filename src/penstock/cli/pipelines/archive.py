@@ -15,6 +15,7 @@ from penstock.cli.pipelines.common import (
     check_spark,
     common_options,
     failing_well,
+    say,
     say_failure,
     say_summary,
     take_over_option,
@@ -300,6 +301,10 @@ def _run(job: "ArchiveJob", subscribed: Subscribed, common: Common) -> None:
 
     landing = job.landing()
     total = subscribed.ready if common.every_s is None else None
+    if total == 0 and common.as_text:
+        is_own = bool({"topic", "exchange"} & job.source.keys())
+        more = ": a new channel or group gets what is published from now on" if is_own else ""
+        say(f"no messages wait in {subscribed}{more}")
     with at_work(common, landing.home, total, landing.checkpoint) as (teller, stopping):
 
         def on_landed(landed: "Landed", elsewhere: "Counter[str]") -> None:
