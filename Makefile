@@ -7,7 +7,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SETUP  := tools/setup.sh
 PYTEST := $(BIN)/python -m pytest
-CHECKED := src tests setup.py $(wildcard benchmarks fuzz tools examples)
+CHECKED := src tests setup.py $(wildcard benchmarks fuzz tools examples docs packaging)
 QUIET  := $(addprefix tests/,core settings routing queues backing storage broker) $(wildcard tests/protocols/*/codec)
 
 .PHONY: help setup run quick test spark test-exactly-once test-cluster chaos test-losses test-peers test-links nightly lint types fmt bench

@@ -71,7 +71,7 @@ def runtime_config(
             mount("proc", "/proc", *NO_EXEC),
             mount("tmpfs", "/dev", "nosuid", "strictatime", "mode=755", "size=65536k"),
             mount("devpts", "/dev/pts", "nosuid", "noexec", "newinstance", "ptmxmode=0666"),
-            mount("tmpfs", "/dev/shm", *NO_EXEC, "mode=1777", "size=65536k"),  # noqa: S108
+            mount("tmpfs", "/dev/shm", *NO_EXEC, "mode=1777", "size=65536k"),
             mount("sysfs", "/sys", *NO_EXEC, "ro"),
             mount("bind", place, "rbind", "rw", source=volume),
         ],

@@ -396,7 +396,8 @@ class Story:
                     heard = asked.recv(1)
                 except ssl.SSLError as error:
                     words = "CERTIFICATE_REQUIRED", "BAD_CERTIFICATE"  # by Go's age
-                    assert any(word in str(error) for word in words), (place, error)
+                    said = str(error)
+                    assert any(word in said for word in words), (place, said)
                 else:
                     raise AssertionError((place, heard))
         say("etcd and the nodes refuse a client without a certificate of the chart")
