@@ -26,6 +26,7 @@ html_use_index = False
 html_show_copyright = False
 html_show_sphinx = False
 highlight_language = "none"
+suppress_warnings = ["misc.highlighting_failure"]  # of C#: Pygments does not know ``#:package``
 
 
 def setup(app: Sphinx) -> None:

@@ -99,6 +99,13 @@ def php(scratch: Path, _libraries: Path) -> Language:
 LANGUAGES = (python, javascript, java, go, ruby, php)
 
 
+def test_a_page_whose_programs_no_test_runs_says_so() -> None:
+    tested = {language.__name__ for language in LANGUAGES}
+    for page in PAGES.glob("*/index.md"):
+        says_so = "**No test runs these programs**" in page.read_text(encoding="utf-8")
+        assert says_so == (page.parent.name not in tested), page
+
+
 @pytest.fixture(scope="module", params=LANGUAGES, ids=lambda language: language.__name__)
 def language(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Language:
     make: Callable[[Path, Path], Language] = request.param

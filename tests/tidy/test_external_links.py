@@ -17,7 +17,7 @@ HOSTS = {
     "pkg.go.dev": "amqp091-go, the client of the tutorial in Go",
     "py.iceberg.apache.org": "the configuration of catalogs",
     "semver.org": "what version numbers mean",
-    "www.rabbitmq.com": "the client of the tutorial in Java",
+    "www.rabbitmq.com": "the clients of the tutorials in Java and C#",
     "www.w3.org": "the standard of trace contexts",
 }
 EXAMPLE = re.compile(r"(^|\.)example(\.com)?$")
