@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from http.cookies import SimpleCookie
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from penstock.management.http.browsers import refusal
 from tests.management.conftest import Served
 
+SCRIPT = {"X-Requested-With": "XMLHttpRequest"}
 HERE = "broker.example:15672"
 
 
@@ -123,3 +125,27 @@ def test_the_answer_says_why(served: Served) -> None:
     assert served.request("GET", "/api/whoami", headers=rebound).status == 403
     own = {"Origin": f"http://127.0.0.1:{served.port}", "Sec-Fetch-Site": "same-origin"}
     assert served.request("PUT", path, b"{}", own).status == 201
+
+
+def test_another_page_declares_no_queue_by_the_aliveness_test(served: Served) -> None:
+    """Not with a password that the browser keeps, not with its session, by no spelling of the path.
+
+    Over HTTP to another machine a browser does not send Sec-Fetch-Site, so an image of another page
+    is as a tool's request, if the browser keeps a password: SECURITY.md says so.
+    """
+    path, cross = "/api/aliveness-test/%2F", {"Sec-Fetch-Site": "cross-site"}
+    (kept,) = SimpleCookie(
+        served.request("POST", "/api/penstock/session").headers["Set-Cookie"]
+    ).values()
+    cookie = {"Cookie": f"{kept.key}={kept.value}"}
+    for method in ("GET", "HEAD"):
+        for spelt in (path, f"{path}/", "/api/%61liveness-test/%2F"):
+            assert served.request(method, spelt, headers=cross).status == 403
+    assert served.request("GET", path, headers={"Origin": "http://evil.example"}).status == 403
+    assert served.raw(path, cookie | cross).status == 403
+    assert served.raw(path, cookie).status == 401  # a script of ours has a header of its own
+    assert served.ask("/api/queues/%2F/aliveness-test").status == 404
+    own = {"Sec-Fetch-Site": "same-origin"}
+    assert served.raw(path, cookie | own | SCRIPT).status == 200
+    for headers in ({}, own, {"Sec-Fetch-Site": "none"}):
+        assert served.request("GET", path, headers=headers).status == 200
