@@ -46,11 +46,14 @@ class Gate:
         self._rate = settings.connection_rate_per_s
         self._rate_of_address = settings.connection_rate_per_address_per_s
 
-    def admit(self, protocol: str, address: str) -> str:
-        """Why it is not let in; "" = it is, and ``left`` has to be called once."""
+    def admit(self, protocol: str, address: str, is_proxy: bool = False) -> str:
+        """Why it is not let in; "" = it is, and ``left`` has to be called once.
+
+        ``is_proxy``: the listener's clients come through proxies.
+        """
         key = network_of(address)
         with self._lock:
-            reason = self._why_not(protocol, address, key)
+            reason = self._why_not(protocol, address, key, is_proxy)
             if not reason:
                 self._open[key] += 1
                 return ""
@@ -80,8 +83,9 @@ class Gate:
                 return
         logger.warning("%s connection from %s refused: %s", protocol, address, REASONS[reason])
 
-    def _why_not(self, protocol: str, address: str, key: str) -> str:
-        if not self._rules.allow(protocol, address):
+    def _why_not(self, protocol: str, address: str, key: str, is_proxy: bool) -> str:
+        allow = self._rules.allow_proxy if is_proxy else self._rules.allow
+        if not allow(protocol, address):
             return "address"
         if protocol == PEER:
             return ""

@@ -48,6 +48,10 @@ SHORT = {
         {"nsq_user": '"u"', "nsq_auth_required": "false"},
     ],
     "names in metrics": [{"prometheus_objects_open": "true"}],
+    "proxies": [
+        {"proxy_protocol": '["amqp"]'},
+        {"proxy_protocol": '["amqp"]', "address_rules": '["proxy deny 10.0.0.1"]'},
+    ],
     "default user": [
         {"default_user": '"guest"'},
         {"default_pass": '"guest"'},

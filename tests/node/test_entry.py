@@ -164,6 +164,9 @@ def test_with_permission_passwords_in_plain_text_are_judged(far: FarBroker) -> N
         (("user:ann b allow 2001:db8::/32",), "user:ann b", "2001:db9::1", False),
         (("amqp deny 192.0.2.1",), "amqp", "::ffff:192.0.2.1", False),
         (("amqp deny 0.0.0.0/0",), "amqp", "unix", True),
+        (("proxy allow 192.0.2.1", "* allow 10.0.0.0/8"), "proxy", "10.0.0.1", False),
+        (("proxy allow 192.0.2.1", "* deny 192.0.2.1"), "proxy", "192.0.2.1", True),
+        (("proxy allow 192.0.2.1", "* allow 10.0.0.0/8"), "amqp", "192.0.2.1", False),
     ],
 )
 def test_what_address_rules_say(
@@ -194,6 +197,16 @@ def test_rates_are_of_one_second_of_an_address_and_of_all() -> None:
     assert one.admit("peer", "192.0.2.9") == ""  # nodes are not counted
     now_s[0] += 1
     assert one.admit("amqp", "192.0.2.1") == ""
+
+
+def test_rules_name_the_proxies_of_a_listener() -> None:
+    one = gate([0.0], address_rules="amqp allow 10.0.0.0/8,proxy allow 192.0.2.1")
+    assert one.admit("amqp", "192.0.2.1", is_proxy=True) == ""
+    assert one.admit("amqp", "192.0.2.1") == "address"
+    assert one.admit("amqp", "10.0.0.1", is_proxy=True) == "address"
+    one = gate([0.0], address_rules="amqp allow 10.0.0.0/8")
+    assert one.admit("amqp", "192.0.2.1", is_proxy=True) == "address"
+    assert one.admit("amqp", "10.0.0.1", is_proxy=True) == ""
 
 
 def test_the_same_refusal_is_said_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,7 +9,7 @@ import stat
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from penstock.core.clock_types import MonoMs
 from penstock.core.errors import SettingInvalid
+from penstock.core.line_limit import LineLimit
 from penstock.management.facts.sessions import ListenerFacts
+from penstock.runtime.connection import Connection
 from penstock.runtime.listener import LINES_MAX, Listener, check_listeners, tcp_socket, unix_socket
-from penstock.runtime.proxy_protocol import SIGNATURE, Header, NoProxyHeader, read_header
+from penstock.runtime.proxy_protocol import (
+    SIGNATURE,
+    Header,
+    NoProxyHeader,
+    ProxySocket,
+    read_header,
+)
 from penstock.settings.settings import load_settings
 from penstock.tls.dates import Certificate
 from penstock.tls.options import TlsOptions, TlsSet
@@ -178,6 +187,38 @@ def test_guest_behind_a_proxy_is_judged_by_its_own_address(live: LiveBroker) -> 
         client = RawClient("", 0, sock=sock)
         answer = client.login(capabilities={"authentication_failure_close": True})
         assert answer.name == "connection.close"
+
+
+@pytest.mark.parametrize("header", [FROM_HERE, b"PROXY TCP6 ::1 ::1 1 1\r\n"])
+def test_a_client_on_the_machine_of_its_proxy_is_on_another_one(header: bytes) -> None:
+    """It has what is for clients of this machine only if the proxy is one."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as stack:
+        for proxy in (("192.0.2.9", 7), ("127.0.0.1", 7)):
+            far = stack.enter_context(socket.create_connection(server.getsockname()))
+            near = stack.enter_context(server.accept()[0])
+            far.sendall(header + codec.PROTOCOL_HEADER)
+            connection = Connection(near, proxy, MonoMs(0))
+            said = ProxySocket(near, connection, None, LineLimit(1))
+            assert said.recv(1000) == codec.PROTOCOL_HEADER
+            is_here = proxy[0] == "127.0.0.1"
+            assert connection.peer == (read_header(header).client if is_here else proxy)
+            assert is_here or connection.own == server.getsockname()
+
+
+def test_rules_say_which_addresses_are_proxies_and_which_clients_come_by_them() -> None:
+    rules = "proxy allow 127.0.0.5,amqp allow 192.0.2.0/24"
+    with LiveBroker(arguments=("--proxy-protocol", "amqp", "--address-rules", rules)) as broker:
+        for proxy, header, is_let_in in (
+            ("127.0.0.5", LINE, True),
+            ("127.0.0.5", b"PROXY UNKNOWN\r\n", False),
+            ("127.0.0.5", FROM_HERE, False),
+            ("127.0.0.1", LINE, False),
+        ):
+            where = ("127.0.0.1", broker.amqp_port)
+            with socket.create_connection(where, 10, (proxy, 0)) as sock:
+                with suppress(ConnectionError):  # it may be closed before all is sent
+                    sock.sendall(header + codec.PROTOCOL_HEADER)
+                assert is_hung_up(sock) is not is_let_in, (proxy, header)
 
 
 def test_who_is_no_proxy_is_refused(live: LiveBroker) -> None:

@@ -53,7 +53,7 @@ class Listener:
         self.protocol = protocol or (AMQP if tls is None else AMQP_SSL)
         self.tls = tls
         self._options = None if begins_plain else tls
-        self._proxied = proxied
+        self.proxied = proxied
         self._lines = LineLimit(LINES_MAX)  # of the log, about those that are no proxy
         self._is_unix = sock.family == socket.AF_UNIX
         self._numbers = itertools.count(1)
@@ -73,11 +73,11 @@ class Listener:
     def connection(self, sock: socket.socket, peer: tuple[str, int], now_ms: MonoMs) -> Connection:
         if not self._is_unix:
             tune(sock)
-        if self._options is not None and not self._proxied:
+        if self._options is not None and not self.proxied:
             secure = SecureSocket(sock, self._options, peer)
             return Connection(secure, peer, now_ms, self.protocol)
         connection = Connection(sock, peer, now_ms, self.protocol)
-        if self._proxied:
+        if self.proxied:
             connection.swap(ProxySocket(sock, connection, self._options, self._lines))
         return connection
 

@@ -127,7 +127,7 @@ class Loop:
         if not has_room:
             gate.refused("descriptors", listener.protocol, address)
             return False
-        if gate.admit(listener.protocol, address) != "":
+        if gate.admit(listener.protocol, address, listener.proxied) != "":
             return False
         self._let_in[fd] = address
         return True
@@ -319,7 +319,7 @@ class Loop:
         gate = self._gatekeeper
         if (
             gate is not None
-            and connection.own is not None  # a proxy has said whose it is
+            and connection.own is not None  # it came through a proxy
             and not gate.is_allowed(connection.protocol, connection.peer[0])
         ):
             self._drop(connection, now_ms)

@@ -8,8 +8,9 @@ specification has them:
     <12 octets> 2|command  family  length  addresses, extensions
 
 A proxy that only looks whether we live (LOCAL), or cannot say whom it stands for (UNKNOWN), is
-taken for itself.  Who says nothing of the kind on such a listener is refused: otherwise anybody
-who can reach it could claim any address.
+taken for itself; so is one of another machine whose client is on that machine (127.0.0.1), since
+clients of this machine may do more.  A connection without such a header is refused.  Which
+addresses may be proxies is a rule of ``address_rules``.
 """
 
 import ipaddress
@@ -22,6 +23,7 @@ from typing import Any, Final, NamedTuple
 from penstock.core.line_limit import LineLimit
 from penstock.runtime.connection import Connection
 from penstock.runtime.secure_socket import SecureSocket
+from penstock.settings.listener_table import is_loopback
 from penstock.tls.options import TlsOptions
 
 Address = tuple[str, int]
@@ -145,8 +147,10 @@ class ProxySocket:
 
     def _go_on(self, header: Header, size: int) -> bytes:
         connection = self._connection
-        if header.client is not None:
-            connection.introduce(header.client, header.own)
+        client, own = header.client, header.own
+        if client is None or (is_loopback(client[0]) and not is_loopback(connection.peer[0])):
+            client, own = connection.peer, self.getsockname()[:2]
+        connection.introduce(client, own)
         rest = self._read[header.size :]
         if self._options is None:
             connection.swap(self._sock)

@@ -16,6 +16,7 @@ from penstock.core.errors import SettingInvalid
 from penstock.core.json_reading import json_of
 from penstock.secrets.modes import open_to_others, plain_secrets
 from penstock.secrets.sources import secret_of
+from penstock.settings.entry import ALLOW, PROXY
 from penstock.settings.kinds import ENCRYPTED
 from penstock.settings.listener_table import (
     METRICS,
@@ -123,6 +124,11 @@ def _open_without_log_in(settings: Settings) -> Iterator[str]:
         if kind.title == "nsqlookupd" and not _is_far(kind, settings):
             continue
         yield f"{_named(kind, settings)}: {allowed}"
+
+
+def _proxies(settings: Settings) -> list[str]:
+    named = any(rule.startswith(f"{PROXY} {ALLOW} ") for rule in settings.address_rules)
+    return ["address_rules name no proxy"] if settings.proxy_protocol and not named else []
 
 
 # -- users -----------------------------------------------------------------------------------------
@@ -234,6 +240,8 @@ ROWS: Final = (
         _open_without_log_in),
     Row("names in metrics", "names of queues and connections are for clients of this machine",
         "prometheus_objects_open = false", _is_set("prometheus_objects_open")),
+    Row("proxies", "only those that a rule names say for whom they connect",
+        'address_rules = ["proxy allow 10.0.0.5"]', _proxies),
     Row("default user", "neither guest nor its password",
         "default_user and default_pass, or load_definitions", _default_user),
     Row("guest", "guest logs in from this machine only", 'loopback_users = ["guest"]', _loopback),

@@ -15,6 +15,8 @@ OF_USER: Final = "user"
 """Who is locked out after wrong passwords: no user, a user at one address, a user everywhere."""
 USER: Final = "user:"
 """Before a user's name, as the subject of a rule."""
+PROXY: Final = "proxy"
+"""The subject of rules about machines that say for whom they connect."""
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -45,8 +47,9 @@ class EntrySettings:
         " TLS. Otherwise they are refused before the password is looked at.")
     address_rules = NameList((),
         "Which addresses may connect: each entry is a listener by its protocol (`amqp`, `amqp/ssl`,"
-        " `http`, `https` …), `*` for all, or `user:` and a name; `allow` or `deny`; and an address"
-        " or a network. What a rule denies is refused; where there are rules that allow, what none"
+        " `http`, `https` …), `*` for all, `user:` and a name, or `proxy`: the proxies that may"
+        " connect to the listeners of `proxy_protocol`; `allow` or `deny`; and an address or a"
+        " network. What a rule denies is refused; where there are rules that allow, what none"
         " of them allows is refused as well.", form=RULE)
     connection_max_per_address = Integer(0, 0, 1 << 20,
         "Connections that clients of one address (of IPv6, one network of 64 bits) have at a time,"
@@ -92,12 +95,18 @@ class AddressRules:
         except ValueError:
             return True
         found = getattr(found, "ipv4_mapped", None) or found
-        subjects = (subject,) if subject.startswith(USER) else (subject, EVERYWHERE)
+        is_listener = subject != PROXY and not subject.startswith(USER)
+        subjects = (subject, EVERYWHERE) if is_listener else (subject,)
         for one in subjects:
             if any(found in network for network in self._denied.get(one, ())):
                 return False
         allowed = [network for one in subjects for network in self._allowed.get(one, ())]
         return not allowed or any(found in network for network in allowed)
+
+    def allow_proxy(self, listener: str, address: str) -> bool:
+        """May this address say for whom it connects?  Without rules for that, as a client may."""
+        has_rules = PROXY in self._allowed or PROXY in self._denied
+        return self.allow(PROXY if has_rules else listener, address)
 
 
 def network_of(address: str) -> str:

@@ -15,8 +15,9 @@ class ListenerSettings:
     proxy_protocol = NameList((),
         "Listeners whose clients come through a proxy that speaks the PROXY protocol (version 1 or"
         " 2). The client's address is the one in the proxy's header; a connection without the"
-        " header is refused. Let only proxies reach such a listener: a client that reaches it"
-        " directly can claim any address.", choices=("amqp", "amqp/ssl"))
+        " header is refused. Name the proxies in `address_rules` (`proxy allow 10.0.0.5`): without"
+        " such a rule a client that reaches the listener directly can claim any address.",
+        choices=("amqp", "amqp/ssl"))
     unix_socket = Text("",
         "Path of a Unix socket for AMQP clients; they count as clients of this machine. Empty:"
         " none.", min_bytes=0, max_bytes=107)
