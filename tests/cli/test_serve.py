@@ -141,6 +141,7 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "config_cipher": "aes_128_cbc",
         "config_hash": "sha256",
         "link_passwords": "ann@h=file:p.txt",
+        "link_tls_dirs": "/etc/links",
         "ssl_sni": "a.example=a.pem,b.example=b.pem:b.key",
         "ssl_max_version": "1.3",
         "ssl_ciphers": "ECDHE+AESGCM",

@@ -160,7 +160,7 @@ class QuietDialer(Dialer):
     """A URI names a side of the world as its host; one without a host is of this node."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(lambda user: None, lambda uri: None)  # type: ignore[arg-type, return-value]
+        super().__init__(lambda user: None, lambda uri: uri)  # type: ignore[arg-type, return-value]
         self._world = world
 
     def dial(self, uris: Any, name: str, local_user: str, vhost: str = "/") -> Dialed:

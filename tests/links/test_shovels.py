@@ -44,7 +44,8 @@ class Side(links_tools.Side):
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
-    with LiveBroker(tmp_path_factory.mktemp("here")) as broker:
+    allowed = ("--link-tls-dirs", str(tmp_path_factory.getbasetemp()))
+    with LiveBroker(tmp_path_factory.mktemp("here"), allowed) as broker:
         yield Side(broker)
 
 
@@ -259,6 +260,9 @@ def test_over_tls(here: Side, tmp_path: Path) -> None:
         trusted = f"{uri}?cacertfile={authority.certificate}"
         here.shovel("tls", src_uri="amqp://", src_queue="tls", dest_uri=trusted, dest_queue="tls")
         until(lambda: far.depth("tls") == 3)
+        elsewhere = f"{uri}?cacertfile=/etc/hostname"
+        here.shovel("tls", src_uri="amqp://", src_queue="tls", dest_uri=elsewhere, dest_queue="tls")
+        until(lambda: "link_tls_dirs names no directory" in here.row("tls").get("reason", ""))
         here.clear("tls")
         until(lambda: here.row("tls") == {})
 

@@ -96,6 +96,7 @@ class HardenedBroker(LiveBroker):
             "config_passphrase": f'"file:{directory}/passphrase"',
             "static_shovels": f'"file:{directory}/shovels.json"',
             "link_passwords": f'["{link}"]',
+            "link_tls_dirs": f'["{directory}"]',
             **{key: str(port) for key, port in self.ports.items()},
         }
         self.config = directory / "penstock.toml"

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from penstock.client.endpoint import ClientError
-from penstock.core.amqp_uri import parse_amqp_uri
+from penstock.core.amqp_uri import FILES, parse_amqp_uri
 from penstock.core.errors import SettingInvalid
 from penstock.links.dialing import Dialer
 from penstock.node.link_control import static_shovels_in
 from penstock.secrets.encryption import Encryption, WrongKey, term_as_written, term_of_text
-from penstock.secrets.links import link_password
+from penstock.secrets.links import link_uri
 from penstock.secrets.sources import revealed, secret_of
 from penstock.settings.rabbitmq_keys import OBEYED
 from penstock.settings.settings import DECLARED, SECRETS, Settings, load_settings
@@ -200,9 +200,9 @@ def test_what_is_no_text_is_not_encrypted(text: str) -> None:
 
 def of_link(entries: str, uri: str) -> str | None:
     """``pass`` stands for the password, None for no entry, "" for a refusal."""
-    settings = settings_of(link_passwords=entries)
+    settings = settings_of(link_passwords=entries, link_tls_dirs="/tls")
     try:
-        return link_password(settings, parse_amqp_uri(uri))
+        return link_uri(settings, parse_amqp_uri(uri)).password
     except SettingInvalid:
         return ""
 
@@ -212,7 +212,7 @@ def test_the_password_of_a_link_goes_to_its_scheme_host_port_and_user_only(tmp_p
     secret.write_text("pass")
     tls = f"amqps://ann@a.example=file:{secret}"
     assert of_link(tls, "amqps://ann@a.example") == "pass"
-    assert of_link(tls, "amqps://ann@A.example:5671/v?cacertfile=/c.pem") == "pass"
+    assert of_link(tls, "amqps://ann@A.example:5671/v?cacertfile=/tls/c.pem") == "pass"
     assert of_link(tls, "amqps://bob@a.example") is None
     assert of_link(tls, "amqps://ann@b.example") is None
     for elsewhere in ("amqps://ann@a.example:5672", "amqp://ann@a.example:5671"):
@@ -254,16 +254,47 @@ def test_the_password_of_a_link_goes_to_no_server_that_proves_another_name(tmp_p
     entry = f"amqps://ann@a.example=file:{secret}"
     for option in ("verify=verify_none", "server_name_indication=b.example"):
         assert of_link(entry, f"amqps://ann@a.example?{option}") == ""
-    settings = settings_of(link_passwords=entry, data_dir=str(tmp_path / "d"))
-    (tmp_path / "link").symlink_to(tmp_path / "d")
-    for place in ("d/messages", "link/messages", "d/../d/messages"):
-        uri = parse_amqp_uri(f"amqps://ann@a.example?cacertfile={tmp_path}/{place}")
-        with pytest.raises(SettingInvalid, match="outside of data_dir"):
-            link_password(settings, uri)
-    uri = parse_amqp_uri(f"amqps://ann@a.example?cacertfile={tmp_path}/dd/ca.pem")
-    assert link_password(settings, uri) == "pass"
     for option in ("verify=verify_peer", "server_name_indication=a.example"):
         assert of_link(entry, f"amqps://ann@a.example?{option}") == "pass"
+
+
+@pytest.mark.parametrize("option", FILES)
+@pytest.mark.parametrize("password", ["", ":p"])
+def test_a_uri_names_files_of_the_operators_directories_only(
+    tmp_path: Path, option: str, password: str
+) -> None:
+    """The refusal does not tell whether there is such a file."""
+    (tmp_path / "tls" / "data").mkdir(parents=True)
+    (tmp_path / "links").symlink_to(tmp_path / "tls")
+    (tmp_path / "tls" / "out").symlink_to(tmp_path)
+    more = {
+        "link_tls_dirs": f"{tmp_path}/links,{tmp_path}/more",
+        "data_dir": f"{tmp_path}/tls/data",
+    }
+    for given, place, why in (
+        (more, "tls/c.pem", ""),
+        (more, "links/c.pem", ""),
+        (more, "more/deep/c.pem", ""),
+        (more, "tls2/c.pem", "link_tls_dirs"),
+        (more, "tls/../c.pem", "link_tls_dirs"),
+        (more, "tls/out/c.pem", "link_tls_dirs"),
+        (more, "tls/data/messages", "outside of data_dir"),
+        (more, "links/data/messages", "outside of data_dir"),
+        ({}, "tls/c.pem", "link_tls_dirs"),
+    ):
+        settings = settings_of(**given)
+        uri = parse_amqp_uri(f"amqps://ann{password}@a.example?{option}={tmp_path}/{place}")
+        if why:
+            with pytest.raises(SettingInvalid, match=option) as refused:
+                link_uri(settings, uri)
+            assert why in str(refused.value)
+        else:
+            assert link_uri(settings, uri) == uri
+
+
+def test_the_directories_of_files_of_links_are_absolute() -> None:
+    with pytest.raises(SettingInvalid, match="allowed: directories such as /etc"):
+        settings_of(link_tls_dirs="tls")
 
 
 @pytest.mark.parametrize(
@@ -282,7 +313,7 @@ def test_an_entry_of_link_passwords_that_names_no_place_is_refused(wrong: str) -
 def test_a_dialer_asks_for_the_password_of_the_place_it_dials(tmp_path: Path) -> None:
     """A link to another port of the host shows the missing entry, and opens no socket."""
     settings = settings_of(link_passwords="ann@localhost:5672=file:/nowhere")
-    dialer = Dialer(lambda user: None, partial(link_password, settings))  # type: ignore[arg-type, return-value]
+    dialer = Dialer(lambda user: None, partial(link_uri, settings))  # type: ignore[arg-type, return-value]
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         server.settimeout(0.2)

@@ -25,7 +25,7 @@ from penstock.settings.kinds import (
     Text,
     Value,
 )
-from penstock.settings.secrets import LINKS
+from penstock.settings.secrets import DIRECTORIES, LINKS
 from penstock.settings.settings import DECLARED, OTHER_VARIABLES, Settings, load_settings
 from penstock.settings.tls import OVERRIDES, SNI
 
@@ -33,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("file", "environment", "flag")
 PLAIN = st.text("abcdefgh-/._é", min_size=1, max_size=20)
 ENTRIES = {
+    DIRECTORIES: ("/etc", "/etc/penstock/links"),
     LINKS: ("ann@h=file:x", "bob@h.example=command:y z"),
     SNI: ("a.example=c.pem", "*.b.example=c.pem:k.pem"),
     OVERRIDES: ("certfile=c.pem", "verify=verify_peer", "depth=3"),

@@ -33,15 +33,14 @@ class Dialer:
     def __init__(
         self,
         open_local: Callable[[str], socket.socket],
-        password_of: Callable[[AmqpUri], str | None],
+        completed: Callable[[AmqpUri], AmqpUri],
     ) -> None:
         """``open_local``: a connected socket whose other end this user's session has.
 
-        ``password_of``: of a URI with a user and no password, None = nor has the configuration;
-        it may raise SettingInvalid.
+        ``completed``: with the password that the configuration has; it may raise SettingInvalid.
         """
         self._open_local = open_local
-        self._password_of = password_of
+        self._completed = completed
 
     def dial(self, uris: Sequence[str], name: str, local_user: str, vhost: str = "/") -> Dialed:
         """The first that answers, in random order; raises ClientError with the last reason.
@@ -63,9 +62,7 @@ class Dialer:
         heartbeat_s = uri.number("heartbeat", HEARTBEAT_S)
         if uri.host:
             try:
-                if uri.user is not None and uri.password is None:
-                    uri = uri._replace(password=self._password_of(uri))
-                endpoint, sock = Endpoint.of(uri), None
+                endpoint, sock = Endpoint.of(self._completed(uri)), None
             except (SettingInvalid, ValueError) as error:
                 raise ClientError(str(error)) from error
         else:

@@ -33,7 +33,7 @@ from penstock.management.facts.sessions import LinkInspector, Row
 from penstock.node.sessions import Sessions
 from penstock.runtime.connection import Connection
 from penstock.runtime.loop import Loop
-from penstock.secrets.links import link_password
+from penstock.secrets.links import link_uri
 from penstock.secrets.sources import revealed, secret_of
 from penstock.settings.settings import Settings
 
@@ -81,7 +81,7 @@ class LinkControl(LinkInspector):
         self._surveyed: dict[Any, FederationSpec] = {}
         self._start_ms = MonoMs(0)
         self._opened = 0
-        self._dialer = Dialer(self._open_local, partial(link_password, settings))
+        self._dialer = Dialer(self._open_local, partial(link_uri, settings))
         self._shovels = LinkSet(self._shovel)
         self._federation = LinkSet(self._federation_link)
 

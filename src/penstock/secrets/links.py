@@ -1,12 +1,13 @@
-"""Passwords of shovels and federation links, which ``link_passwords`` keeps out of URIs.
+"""Passwords of shovels and federation links, and the files that their URIs name.
 
-A policymaker writes the URI, so it decides nothing: a password goes where its entry says.
+A policymaker writes the URI, so it decides neither: a password goes where its entry of
+``link_passwords`` says, and files of certificates and keys are where ``link_tls_dirs`` says.
 """
 
 import os
 from pathlib import Path
 
-from penstock.core.amqp_uri import PORTS, AmqpUri
+from penstock.core.amqp_uri import FILES, PORTS, AmqpUri
 from penstock.core.errors import SettingInvalid
 from penstock.secrets.sources import revealed
 from penstock.settings.listener_table import host_and_port, stays_here
@@ -14,8 +15,32 @@ from penstock.settings.secrets import link_place
 from penstock.settings.settings import Settings
 
 
-def link_password(settings: Settings, uri: AmqpUri) -> str | None:
-    """Of a URI with a user and no password, None = no entry is for this user and host.
+def link_uri(settings: Settings, uri: AmqpUri) -> AmqpUri:
+    """With the password that an entry has for it.  Raises SettingInvalid."""
+    _check_files(settings, uri)
+    if uri.user is None or uri.password is not None:
+        return uri
+    return uri._replace(password=_password(settings, uri))
+
+
+def _check_files(settings: Settings, uri: AmqpUri) -> None:
+    """In the files of the data directory a client may have written a certificate of its own."""
+    for option in FILES:
+        file = uri.options.get(option)
+        if file is None:
+            continue
+        if settings.data_dir and _is_below(settings.data_dir, file):
+            raise SettingInvalid(f"the {option} of a link is outside of data_dir")
+        if not any(_is_below(one, file) for one in settings.link_tls_dirs):
+            raise SettingInvalid(f"link_tls_dirs names no directory in which {option} {file!r} is")
+
+
+def _is_below(directory: str, file: str) -> bool:
+    return Path(os.path.realpath(file)).is_relative_to(os.path.realpath(directory))
+
+
+def _password(settings: Settings, uri: AmqpUri) -> str | None:
+    """None = no entry is for this user and host.
 
     Raises SettingInvalid where there are entries, and the URI leads elsewhere.
     """
@@ -26,7 +51,7 @@ def link_password(settings: Settings, uri: AmqpUri) -> str | None:
             if (there.user, there.host) == (uri.user, uri.host):
                 is_known = True
                 if (there.tls, there.port) == (uri.tls, uri.port):
-                    _check_proof(uri, settings.data_dir)
+                    _check_proof(uri)
                     return revealed(source, f"link_passwords: {place}", settings)
     if not is_known:
         return None
@@ -46,14 +71,10 @@ def _places(text: str) -> list[AmqpUri]:
     return [one for one in found if one and (one.tls or stays_here(one.host))]
 
 
-def _check_proof(uri: AmqpUri, data_dir: str) -> None:
-    """In the files of the data directory a client may have written a certificate of its own."""
+def _check_proof(uri: AmqpUri) -> None:
     name = uri.options.get("server_name_indication", uri.host)
     if uri.tls and (uri.options.get("verify") == "verify_none" or name != uri.host):
         raise SettingInvalid(
             "a password of link_passwords goes only to a server whose certificate is verified for"
             " the URI's host: no verify_none and no other server_name_indication"
         )
-    authority = os.path.realpath(uri.options.get("cacertfile", "/"))
-    if uri.tls and data_dir and Path(authority).is_relative_to(os.path.realpath(data_dir)):
-        raise SettingInvalid("a cacertfile for link_passwords is outside of data_dir")

@@ -1,4 +1,4 @@
-"""Settings of secrets: how encrypted values are opened, and passwords of links.
+"""Settings of secrets: how encrypted values are opened, passwords and certificates of links.
 
 How a secret is written is said in ``penstock.secrets.sources``, which reads it.
 """
@@ -36,6 +36,9 @@ def _is_link(text: str) -> bool:
 LINKS: Final = Form(
     "entries such as amqps://shovel@broker.example.com=file:/etc/penstock/s.pass", _is_link
 )
+DIRECTORIES: Final = Form(
+    "directories such as /etc/penstock/links", lambda text: text.startswith("/")
+)
 
 
 class SecretSettings:
@@ -53,4 +56,9 @@ class SecretSettings:
         " written (`file:`, `command:` or `encrypted:`). Each goes to this user, scheme, host and"
         " port only, whatever URIs say, and with TLS only to a server that proves the host's name."
         " Without a scheme it is amqps, and on this machine amqp as well.", form=LINKS)
+    link_tls_dirs = NameList((),
+        "Directories with the files that URIs of shovels and upstreams may name as `cacertfile`,"
+        " `certfile` and `keyfile`; files elsewhere, and those in `data_dir`, are refused. A user"
+        " who may set such URIs may have a link show any certificate whose key is there.",
+        form=DIRECTORIES)
     # fmt: on
