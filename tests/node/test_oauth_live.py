@@ -115,6 +115,20 @@ def test_all_protocols_take_a_token(
     assert ranges(live, text)[4] == range_frames.WELCOME
 
 
+def test_the_audit_trail_names_the_issuer_of_an_accepted_token(
+    live: NsqBroker, issuer: Issuer, dial: Callable[[], RawClient]
+) -> None:
+    dial().open(user="", password=token(issuer, *ALL, sub="trailed"))
+    admin = f"Bearer {token(issuer, 'rabbitmq.tag:administrator')}"
+    path = "/api/penstock/audit?action=login_accepted&user=trailed"
+
+    def records() -> list[Any]:
+        return list(http_status(live, path, admin)[1]["records"])
+
+    assert eventually(lambda: records() != [])
+    assert records()[0]["object"]["issuer"] == issuer.url
+
+
 def ranges(live: LiveBroker, text: str) -> bytes:
     port = urlsplit(live.url).port
     with socket.create_connection(("127.0.0.1", port), 10) as sock:

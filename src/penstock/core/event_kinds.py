@@ -43,7 +43,7 @@ node: up_ms window_s connections channels queues memory_used_bytes memory_limit_
     disk_free_bytes disk_limit_bytes connections_in_flow_s channels_in_flow_s queues_in_flow_s \
     because connections_cpu channels_cpu queues_cpu blocked
 connection_opened: connection user vhost protocol given_name
-login_accepted: connection user mechanism
+login_accepted: connection user mechanism issuer
 login_locked_out: user address seconds
 login_unlocked: user address
 logins_accepted: address count users

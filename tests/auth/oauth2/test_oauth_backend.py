@@ -103,6 +103,18 @@ def judge_of(inquiry: Inquiry) -> Judge:
     return account.judge
 
 
+def test_the_log_warns_of_users_who_are_the_same_by_name(
+    issuer: Issuer, loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = {"issuer": issuer.url, "username_prefix": "other:"}
+    servers = {"second": {"oauth_provider_id": "other"}}
+    make(issuer, loop, oauth_providers={"other": other}, resource_servers=servers)
+    assert backend_module.SHARED_NAMES not in caplog.text
+    del other["username_prefix"]
+    make(issuer, loop, oauth_providers={"other": other}, resource_servers=servers)
+    assert backend_module.SHARED_NAMES in caplog.text
+
+
 def test_the_first_token_waits_for_the_keys_and_the_next_does_not(
     issuer: Issuer, loop: Loop
 ) -> None:

@@ -122,13 +122,13 @@ def test_too_many_scopes_are_refused() -> None:
 def test_the_first_claim_with_a_name_counts(claims: dict[str, Any], name: str) -> None:
     found = server(preferred_username_claims={"2": "mail", "10": "x", "1": "user"})
     assert found.username_claims == ("user", "mail", "x", "sub", "client_id")
-    assert user_name(claims, found) == name
+    assert user_name(claims, found, "") == name
 
 
 @pytest.mark.parametrize("claims", [{}, {"sub": ["s"], "client_id": ""}, {"sub": 7}])
 def test_a_token_that_names_no_user_is_refused(claims: dict[str, Any]) -> None:
     with pytest.raises(TokenRefused, match="no user: none of user, sub, client_id is a text"):
-        user_name(claims, server(preferred_username_claims=["user"]))
+        user_name(claims, server(preferred_username_claims=["user"]), "")
 
 
 # -- the setting -----------------------------------------------------------------------------

@@ -291,6 +291,26 @@ def test_a_token_is_a_user_with_tags_and_rights() -> None:
     assert verifier().user_of(signed(claims(), key_id=None), NOW_MS).name == "ann"
 
 
+def test_a_user_of_one_issuer_is_none_of_another_issuers() -> None:
+    providers = {
+        "one": {"issuer": "https://issuer.example", "signing_keys": {"k": "k.pem"}},
+        "two": {"signing_keys": {"k": "k.pem"}, "username_prefix": "two:"},
+    }
+    servers = {name: {"oauth_provider_id": name, "scope_prefix": ""} for name in providers}
+    both = verifier(oauth_providers=providers, resource_servers=servers)
+
+    def user(server: str, name: str) -> TokenUser:
+        return both.user_of(signed(claims(aud=server, sub=name, user_name=name)), NOW_MS)
+
+    assert (user("one", "ann").name, user("two", "ann").name) == ("ann", "two:ann")
+    assert user("two", "two:ann").name == "two:two:ann"
+    assert (user("one", "x").issuer, user("two", "x").issuer) == ("https://issuer.example", "two")
+    with pytest.raises(TokenRefused, match="username_prefix of another issuer"):
+        user("one", "two:ann")
+    with pytest.raises(TokenRefused, match="too long"):
+        user("two", "x" * 252)
+
+
 @pytest.mark.parametrize(
     "content, why",
     [

@@ -36,6 +36,10 @@ WAITING_MAX: Final = 256
 VHOSTS_MAX: Final = 64
 """Of a session, whose grants are remembered."""
 MISSING: Final = "there is no token"
+SHARED_NAMES: Final = (
+    "OAuth 2: users of several providers are the same user if they have the same name: give all"
+    " but one provider a username_prefix"
+)
 
 logger = logging.getLogger("penstock.auth")
 
@@ -86,6 +90,9 @@ class OauthBackend(Backend):
         """``setting``: ``auth_oauth2``.  Raises SettingInvalid."""
         options = oauth_options(setting)
         used = {server.provider for server in options.servers.values()}
+        prefixes = options.prefixes()
+        if len(set(prefixes)) < len(prefixes):
+            logger.warning(SHARED_NAMES)
         self.name = "oauth2"
         self._sources: Final = {name: KeySource(options.providers[name]) for name in used}
         self._verifier: Final = Verifier(
@@ -127,7 +134,8 @@ class OauthBackend(Backend):
         """Raises TokenRefused."""
         user = self._verifier.user_of(token, wall_ms())
         expires_at_ms = WallMs(0) if user.expires_ms is None else user.expires_ms
-        inquiry.allow(Account(user.name, user.tags, TokenJudge(user, self), expires_at_ms))
+        judge = TokenJudge(user, self)
+        inquiry.allow(Account(user.name, user.tags, judge, expires_at_ms, issuer=user.issuer))
 
     def _ask_later(self, inquiry: Inquiry, token: str, unknown: KeyUnknown) -> None:
         source = self._sources[unknown.provider]

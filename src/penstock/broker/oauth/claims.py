@@ -26,14 +26,15 @@ DETAIL_TAGS: Final = ("monitoring", "administrator", "management", "policymaker"
 Claims = Mapping[str, Any]
 
 
-def user_name(claims: Claims, server: ResourceServer) -> str:
-    """Of the first claim that has one.  Raises TokenRefused.
+def user_name(claims: Claims, server: ResourceServer, prefix: str) -> str:
+    """Of the first claim that has one, behind its provider's prefix.  Raises TokenRefused.
 
     One name for all tokens without would make their clients one user, for limits as for locks.
     """
     for claim in server.username_claims:
         name = claims.get(claim)
         if isinstance(name, str) and name:
+            name = prefix + name
             if len(name.encode("utf-8", "surrogatepass")) > NAME_MAX_BYTES:
                 raise TokenRefused(f"the claim {claim} is too long for a user's name")
             return name

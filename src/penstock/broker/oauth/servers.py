@@ -52,6 +52,7 @@ PROVIDER_KEYS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "algorithms": (dict, list),
     "https": dict,
     "verify_iss": bool,
+    "username_prefix": str,
 }
 TOP_KEYS: Final[Mapping[str, type | tuple[type, ...]]] = {
     **{key: kind for key, kind in SERVER_KEYS.items() if key not in ("id", "oauth_provider_id")},
@@ -95,6 +96,7 @@ class Provider:
     """Where tokens come from.  ``signing_keys``: by ID, a file name, or a key as JSON.
 
     ``jwks_uri``: "" = the document at ``discovery_uri`` names it, if there is one.
+    ``username_prefix``: before the names of its users, so that no other provider has them.
     """
 
     name: str
@@ -107,6 +109,7 @@ class Provider:
     ca_file: str = ""
     verify_peer: bool = True
     verify_iss: bool = True
+    username_prefix: str = ""
     token_endpoint: str = ""
     end_session_endpoint: str = ""
 
@@ -117,6 +120,11 @@ class OauthOptions:
 
     servers: Mapping[str, ResourceServer]
     providers: Mapping[str, Provider]
+
+    def prefixes(self) -> list[str]:
+        """``username_prefix`` of each provider whose tokens are taken."""
+        names = {server.provider for server in self.servers.values()}
+        return sorted(self.providers[name].username_prefix for name in names)
 
     def server_for(self, audience: object) -> ResourceServer:
         """The one that the claim ``aud`` names, a text of words or a list.  Raises TokenRefused."""
@@ -269,6 +277,7 @@ def _provider(where: str, name: str, values: Json) -> Provider:
         https.get("cacertfile", ""),
         verify == VERIFY[0],
         values.get("verify_iss", True),
+        values.get("username_prefix", ""),
         values.get("token_endpoint", ""),
         values.get("end_session_endpoint", ""),
     )

@@ -29,12 +29,13 @@ class KeyUnknown(TokenRefused):
 
 
 class TokenUser(NamedTuple):
-    """``expires_ms``: wall time; None: never."""
+    """``expires_ms``: wall time; None: never.  ``issuer``: as the configuration names it."""
 
     name: str
     tags: list[str]
     scopes: Scopes
     expires_ms: WallMs | None
+    issuer: str
 
 
 class ProviderKeys(NamedTuple):
@@ -60,6 +61,7 @@ class Verifier:
         self._options: Final = options
         self._keys_of: Final = keys_of
         self._check_signature: Final = check_signature
+        self._prefixes: Final = options.prefixes()
 
     def user_of(self, text: str, now_ms: WallMs) -> TokenUser:
         """Raises TokenRefused, and KeyUnknown."""
@@ -72,7 +74,14 @@ class Verifier:
         check_issuer(claims, known.issuers)
         expires_ms = check_times(claims, server.require_exp, now_ms)
         scopes = Scopes(scopes_in(claims, server), claims)
-        return TokenUser(user_name(claims, server), scopes.tags, scopes, expires_ms)
+        name = user_name(claims, server, provider.username_prefix)
+        self._check_name(name, provider.username_prefix)
+        return TokenUser(name, scopes.tags, scopes, expires_ms, provider.issuer or provider.name)
+
+    def _check_name(self, name: str, prefix: str) -> None:
+        """By its name a user of one provider is none of another one's."""
+        if any(len(prefix) < len(one) and name.startswith(one) for one in self._prefixes):
+            raise TokenRefused("the user's name begins with the username_prefix of another issuer")
 
     def _check(self, token: Token, provider: Provider, known: ProviderKeys) -> None:
         key_id = token.key_id if token.key_id is not None else provider.default_key

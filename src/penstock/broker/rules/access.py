@@ -102,6 +102,7 @@ class User:
         # By virtual host and exchange: write and read patterns of routing keys.
         self.topics: dict[tuple[str, str], tuple[str, str]] = {}
         self.address: Final = address  # of a log-in
+        self.issuer: Final = "" if account is None else account.issuer  # of its token
         self.judge: Judge | None = None
         self.expires_at_ms = WallMs(0)
         self.own: Final[User | None] = None if account is None else account.user

@@ -120,6 +120,7 @@ class Account:
     ``judge``          None: the tables of ``user``
     ``expires_at_ms``  0 = never
     ``user``           the broker's own user, if it is one
+    ``issuer``         of the token that it showed, "" = none
     """
 
     def __init__(
@@ -129,12 +130,14 @@ class Account:
         judge: Judge | None,
         expires_at_ms: WallMs = WallMs(0),
         user: "User | None" = None,
+        issuer: str = "",
     ) -> None:
         self.name: Final = name
         self.tags: Final = tags
         self.judge: Final = judge
         self.expires_at_ms: Final = expires_at_ms
         self.user: Final = user
+        self.issuer: Final = issuer
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

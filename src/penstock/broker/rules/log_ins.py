@@ -180,7 +180,8 @@ def _both(checked: Account, account: Account) -> Account:
     tags = checked.tags + [tag for tag in account.tags if tag not in checked.tags]
     ends = [one.expires_at_ms for one in (checked, account) if one.expires_at_ms > 0]
     end_ms = min(ends) if ends else WallMs(0)
-    return Account(account.name, tags, account.judge, end_ms, account.user)
+    issuer = checked.issuer or account.issuer
+    return Account(account.name, tags, account.judge, end_ms, account.user, issuer)
 
 
 @final
@@ -348,7 +349,7 @@ class LogIns:
             if asked.password is not None and user.judge is None and user.own is None:
                 used = self.passwords.used(user, asked.password)
                 user.use_password(used, self._events.now_ms)
-            self._note_accepted(user.name, source)
+            self._note_accepted(user, source)
             return user
         delay_ms = self.refuse_guess(source, asked.name, "; ".join(reasons))
         if asked.password is not None and not is_open and LOCKED_OUT not in reasons:
@@ -369,13 +370,13 @@ class LogIns:
         if begun is not None:
             self._note_begun(begun, source)
 
-    def _note_accepted(self, name: str, source: Source) -> None:
+    def _note_accepted(self, user: User, source: Source) -> None:
         """Each of AMQP, as RabbitMQ has it; others log in with each request, and are bounded."""
-        values = (source.name, name, source.mechanism)
+        values = (source.name, user.name, source.mechanism, user.issuer or None)
         if source.protocol == AMQP:
-            self._events.note("login_accepted", values, source.actor(name))
+            self._events.note("login_accepted", values, source.actor(user.name))
         else:
-            self._accepted.note(source.actor(name), name, values)
+            self._accepted.note(source.actor(user.name), user.name, values)
 
     def _note(self, source: Source, name: str, why: str) -> EventCount:
         name = name[:EXAMPLE_MAX_CHARS]
