@@ -46,11 +46,11 @@ class EntrySettings:
         "Whether clients of other machines may log in with a password over a connection without"
         " TLS. Otherwise they are refused before the password is looked at.")
     address_rules = NameList((),
-        "Which addresses may connect: each entry is a listener by its protocol (`amqp`, `amqp/ssl`,"
-        " `http`, `https` …), `*` for all, `user:` and a name, or `proxy`: the proxies that may"
-        " connect to the listeners of `proxy_protocol`; `allow` or `deny`; and an address or a"
-        " network. What a rule denies is refused; where there are rules that allow, what none"
-        " of them allows is refused as well.", form=RULE)
+        "Which addresses may connect: each entry is a subject, `allow` or `deny`, and an address or"
+        " a network. A subject is a listener by its protocol (`amqp`, `amqp/ssl`, `http`,"
+        " `https` …), `*` for all, `user:` and a name, or `proxy`: the proxies that may connect to"
+        " the listeners of `proxy_protocol`. What a rule denies is refused; where there are rules"
+        " that allow, what none of them allows is refused as well.", form=RULE)
     connection_max_per_address = Integer(0, 0, 1 << 20,
         "Connections that clients of one address (of IPv6, one network of 64 bits) have at a time,"
         " at all listeners together. 0: as many as they like.")
