@@ -15,7 +15,7 @@ this needs a LOGIN before.  A connection stages one set at a time::
     TXN_ABORT    u32 count; string set[count]
                  -> ABORTED      u32 count                  of those that were dropped
     TXN_LAST     string producer
-                 -> LAST         i64 batch                  -1 = none; refused if another user's
+                 -> LAST         i64 batch                  -1 = none
     PUBLISH      u8 must_route; u32 patience_ms; AMQP frames
                  -> PUBLISHED    u8 taken; i64 unroutable; string why not
                                                             taken: once all of it is on disk

@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster.agreement.batch_homes import BatchHomes, claim_from_json, claim_to_json
-from penstock.cluster.agreement.coordinator import Event
+from penstock.cluster.agreement.coordinator import Change, Event
 from penstock.core.errors import Corrupt
 from penstock_ranges import frames as rf
 from penstock_ranges import staging
 from tests.helpers.quiet_cluster import QuietMembers
-from tests.helpers.range_pair import Answered, StagingEnd, bodies_in, publishes
+from tests.helpers.range_pair import Answered, StagingEnd, add_user, bodies_in, publishes
 
 PRODUCER = "p"
+KEY = ("/", "guest", PRODUCER)
 
 
 class Homes(QuietMembers):
@@ -49,8 +50,8 @@ class Homes(QuietMembers):
             self.homes[name].turn(self.now_ms)
             self.homes[name].check()
 
-    def end(self, name: str) -> StagingEnd:
-        return StagingEnd(self.quiet[name])
+    def end(self, name: str, user: str = "guest") -> StagingEnd:
+        return StagingEnd(self.quiet[name], user)
 
     def commit(self, at: StagingEnd, batch: int, sets: list[str], run: str = "r1") -> int:
         at.ask_commit(batch, sets, PRODUCER, run)
@@ -60,8 +61,13 @@ class Homes(QuietMembers):
             self.run(5)
         return staging.decode_committed(at.expect(staging.COMMITTED)).outcome
 
+    def put(self, key: str, value: str | None) -> None:
+        coordinator = self.common["a"].changes.coordinator
+        coordinator.propose([], [Change(key, value)])
+        self.run()
+
     def claim(self, name: str) -> tuple[int, str, bool]:
-        claim = self.homes[name].claims["/", PRODUCER]
+        claim = self.homes[name].claims[KEY]
         return claim.batch, claim.node, claim.done
 
 
@@ -128,7 +134,7 @@ def test_of_two_that_commit_the_same_batch_at_once_one_publishes(cluster: Homes)
 def claimed(cluster: Homes, node: str) -> None:
     """Batch 0, by a node that dies before it decides, or publishes."""
     homes = cluster.homes[node]
-    homes.claim("/", PRODUCER, 0, cluster.end(node).session)
+    homes.claim(KEY, 0, cluster.end(node).session)
     cluster.run()
     assert cluster.claim("b") == (0, node, False)
 
@@ -146,7 +152,7 @@ def test_a_batch_another_node_is_publishing_is_asked_for_there(cluster: Homes) -
 def test_a_batch_waits_for_the_node_that_has_claimed_it(cluster: Homes) -> None:
     """Whether it was decided, and how much of it was published, is on that disk."""
     homes = cluster.homes["b"]
-    homes.claim("/", PRODUCER, 0, cluster.end("b").session)
+    homes.claim(KEY, 0, cluster.end("b").session)
     cluster.run()
     cluster.lose("b")
     with pytest.raises(Answered, match="which is down") as refused:
@@ -173,7 +179,7 @@ def test_a_commit_of_unknown_sets_claims_nothing(cluster: Homes) -> None:
     with pytest.raises(Answered, match="no finished staged set 'none'") as refused:
         cluster.commit(cluster.end("a"), 0, ["none"])
     assert refused.value.code == rf.NOT_FOUND
-    assert ("/", PRODUCER) not in cluster.homes["a"].claims
+    assert KEY not in cluster.homes["a"].claims
 
 
 def test_an_older_run_is_fenced_before_it_claims(cluster: Homes) -> None:
@@ -182,12 +188,12 @@ def test_an_older_run_is_fenced_before_it_claims(cluster: Homes) -> None:
     assert end.begin(0, run="r2") != ""
     with pytest.raises(Answered, match="has taken over"):
         cluster.commit(cluster.end("a"), 0, [name])
-    assert ("/", PRODUCER) not in cluster.homes["a"].claims
+    assert KEY not in cluster.homes["a"].claims
 
 
 def test_a_claim_of_a_node_that_was_forgotten_is_void(cluster: Homes) -> None:
     homes = cluster.homes["b"]
-    homes.claim("/", PRODUCER, 0, cluster.end("b").session)
+    homes.claim(KEY, 0, cluster.end("b").session)
     cluster.run()
     cluster.lose("b")
     conditions, changes = cluster.memberships["a"].forgetting("b")
@@ -222,7 +228,7 @@ def test_claims_go_with_their_producers(cluster: Homes) -> None:
     for name in ("a", "b"):
         cluster.quiet[name].broker.staging.producer_ttl_ms = 5000
     cluster.run(1000)
-    assert all(("/", PRODUCER) not in one.claims for one in cluster.homes.values())
+    assert all(KEY not in one.claims for one in cluster.homes.values())
 
 
 def test_of_too_many_claims_those_go_whose_producers_are_forgotten(
@@ -232,12 +238,63 @@ def test_of_too_many_claims_those_go_whose_producers_are_forgotten(
     end = cluster.end("a")
     for batch in range(3):
         assert cluster.commit(end, batch, [end.stage(batch, "q", [b"x"])]) == staging.DONE
-    cluster.quiet["a"].broker.staging.producers.forget(("/", PRODUCER))
+    cluster.quiet["a"].broker.staging.producers.forget(KEY)
     cluster.run(300)
     assert cluster.claim("b") == (2, "a", True), "one is not too many"
     monkeypatch.setattr("penstock.cluster.agreement.batch_homes.CLAIMS_MAX", 0)
     cluster.run(300)
     assert all(one.claims == {} for one in cluster.homes.values())
+
+
+@pytest.fixture
+def eves(cluster: Homes) -> Homes:
+    for quiet in cluster.quiet.values():
+        if "eve" not in quiet.broker.users.users:
+            add_user(quiet, "eve")
+    cluster.run()
+    return cluster
+
+
+def test_another_nodes_batches_are_told_to_their_user_only(eves: Homes) -> None:
+    """Nor does another user's claim keep a producer of its name from committing."""
+    first = eves.end("a")
+    assert eves.commit(first, 7, [first.stage(7, "q", [b"x"])]) == staging.DONE
+    assert eves.end("b").begin(7) == ""
+    for node in ("a", "b"):
+        eve = eves.end(node, "eve")
+        assert eve.last() == -1
+        assert eve.begin(7) != ""
+    eve = eves.end("b", "eve")
+    assert eves.commit(eve, 7, [eve.stage(7, "q", [b"e"])]) == staging.DONE
+    assert eves.commit(first, 8, [first.stage(8, "q", [b"y"])]) == staging.DONE
+    assert eves.end("b").begin(8) == ""
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_claim_without_its_user_counts_until_its_node_has_told_it(
+    cluster: Homes, done: bool
+) -> None:
+    """As releases before wrote it: not published again, nor lost."""
+    end = cluster.end("a")
+    assert cluster.commit(end, 3, [end.stage(3, "q", [b"x"])]) == staging.DONE
+    other = cluster.end("b")
+    assert cluster.commit(other, 2, []) == staging.DUPLICATE  # b knows the producer, and less
+    cluster.put("batches/%2F/p", claim_to_json(3, "a", done, cluster.now_ms))
+    cluster.put("batches/%2F/guest/p", None)
+    for homes in cluster.homes.values():
+        assert list(homes.claims) == [("/", "", PRODUCER)]
+    if done:
+        assert cluster.end("b").begin(3) == ""
+    else:
+        with pytest.raises(Answered, match="committed at 'a': ask there"):
+            cluster.end("b").begin(3)
+    assert cluster.end("b").begin(2) == ""
+    for name in ("b", "a"):
+        cluster.kill(name)
+        cluster.start(name)
+        cluster.run(300)
+        assert (KEY in cluster.homes[name].claims) is (name == "a")
+    assert cluster.claim("b") == (3, "a", True)
 
 
 def test_a_claim_is_read_as_it_was_written() -> None:

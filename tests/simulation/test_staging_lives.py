@@ -220,7 +220,7 @@ class Life:
 
     def judge(self) -> None:
         for program in self.programs:
-            last = self.node.broker.staging.last_batch(self.node.broker.vhosts["/"], program.name)
+            last = self.node.broker.staging.last_batch(("/", "guest", program.name))
             assert program.noted <= last <= program.noted + 1, "what was answered is decided"
             wanted = [body for batch in range(last + 1) for body in program.bodies(batch)]
             assert bodies_in(self.node, program.queue) == wanted

@@ -107,7 +107,7 @@ class MirroredLife(Life):
             self.told.hear(1)
             self.node.tick(100)
         name = self.programs[0].name
-        last = self.node.broker.staging.last_batch(self.node.broker.vhosts["/"], name)
+        last = self.node.broker.staging.last_batch(("/", "guest", name))
         assert self.programs[0].noted <= last <= self.programs[0].noted + 1
         wanted = [body for batch in range(last + 1) for body in self.programs[0].bodies(batch)]
         there = bodies_in(self.node, name)

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import Corrupt
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.records import (
@@ -25,6 +26,7 @@ from penstock.storage.definitions.records import (
     UserRecord,
     VhostRecord,
 )
+from penstock.storage.definitions.staging import ProducerRecord
 from penstock.storage.definitions.sweep import SWEPT_AT_ONCE
 from penstock.storage.definitions.values import arguments_from_json, arguments_to_json
 from tests.storage.filled_definitions import HEX, everything, fields, fill
@@ -267,9 +269,9 @@ def test_clause_3_2_unreadable_arguments_are_refused(path: str, text: str) -> No
 def test_clause_4_1_another_version_is_refused(path: str) -> None:
     Definitions(path).close()
     database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version = 13")
+    database.execute("PRAGMA user_version = 14")
     database.close()
-    with pytest.raises(Corrupt, match="format version 13, this release reads versions 2 to 12"):
+    with pytest.raises(Corrupt, match="format version 14, this release reads versions 2 to 13"):
         Definitions(path)
 
 
@@ -325,6 +327,32 @@ def test_clause_4_2_version_2_is_upgraded(path: str, tmp_path: Path) -> None:
     new = str(tmp_path / "new.db")
     Definitions(new).close()
     assert columns(path) == columns(new)
+
+
+def test_clause_4_2_producers_of_version_12_are_their_users(path: str) -> None:
+    Definitions(path).close()
+    database = sqlite3.connect(path)
+    database.executescript(
+        """
+DROP TABLE staged_producers;
+CREATE TABLE staged_producers (
+    vhost TEXT, producer TEXT, user TEXT NOT NULL, run TEXT NOT NULL, fenced TEXT NOT NULL,
+    batch INTEGER NOT NULL, seen_at_ms INTEGER NOT NULL,
+    PRIMARY KEY (vhost, producer)) WITHOUT ROWID;
+INSERT INTO staged_producers VALUES ('/', 'p', 'ann', 'r2', '["r1"]', 7, 1000);
+PRAGMA user_version = 12;
+"""
+    )
+    database.close()
+    definitions = Definitions(path)
+    of_ann = ProducerRecord("/", "p", "ann", "r2", ["r1"], 7, WallMs(1000))
+    of_eve = ProducerRecord("/", "p", "eve", "r9", [], 9, WallMs(2000))
+    assert definitions.load().staged_producers == [of_ann]
+    definitions.staging.put_producer(of_eve)
+    assert definitions.staging.load_producers() == [of_ann, of_eve]
+    definitions.staging.delete_producer(of_ann)
+    assert definitions.staging.load_producers() == [of_eve]
+    definitions.close()
 
 
 def test_setting_queue_ids_aside_does_not_end_a_turn(path: str) -> None:

@@ -96,7 +96,7 @@ class VhostRemoval:
             user.forbid(name)
             for key in [key for key in user.topics if key[0] == name]:
                 del user.topics[key]
-        for key in [key for key in broker.staging.producers.known if key[0] == name]:
-            broker.staging.producers.forget(key)
+        for producer in [key for key in broker.staging.producers.known if key[0] == name]:
+            broker.staging.producers.forget(producer)
         broker.definitions.delete_vhost(name)
         broker.remove_vhost(self._vhost)

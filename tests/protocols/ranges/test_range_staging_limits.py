@@ -167,7 +167,7 @@ def test_there_are_bounds_of_sets_and_runs(
     end.abort(sets)
     for run in ("r2", "r3", "r4"):
         end.abort([end.stage(0, "q", [b"a"], run=run)])
-    assert node.broker.staging.producers.known[("/", "p")].fenced == ["r2", "r3"]
+    assert node.broker.staging.producers.known[("/", "guest", "p")].fenced == ["r2", "r3"]
 
 
 def test_the_producer_used_longest_ago_is_forgotten_for_a_new_one(

@@ -6,6 +6,8 @@ On a single node every batch is its own.  In a cluster the nodes agree on it
 
 from typing import Final
 
+from penstock.broker.transfers.producers import Key
+
 CLAIMED: Final = 1
 """It is this node's to publish, or to say that it has."""
 PUBLISHED: Final = 2
@@ -17,11 +19,11 @@ PENDING: Final = 3
 class BatchClaims:
     """On a single node.  ``done`` of a cluster's claims is found out by itself."""
 
-    def is_published(self, vhost: str, producer: str, batch: int) -> bool:
+    def is_published(self, key: Key, batch: int) -> bool:
         """Need it not be staged?  Raises QueueElsewhere or NoMaster if another node has it."""
         return False
 
-    def claim(self, vhost: str, producer: str, batch: int, watcher: object) -> int:
+    def claim(self, key: Key, batch: int, watcher: object) -> int:
         """CLAIMED, PUBLISHED or PENDING; raises as ``is_published``.
 
         ``watcher`` is told (``Staging.told``) when the answer to PENDING is there.

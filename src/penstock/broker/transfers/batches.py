@@ -19,7 +19,7 @@ from collections import deque
 from typing import Final, final
 
 from penstock.backing.interface import BackingQueue
-from penstock.broker.topology.vhost import Vhost
+from penstock.broker.transfers.producers import Key
 from penstock.broker.transfers.staged import Batch, Slice, StagedSet
 from penstock.broker.transfers.staged_publisher import StagedPublisher
 from penstock.core.clock_types import WallMs
@@ -38,27 +38,27 @@ MOVED: Final = "a queue got another master, which may lack some of it: that is p
 
 @final
 class Batches:
-    """``under_way``: by (virtual host, producer); the first of each is published."""
+    """``under_way``: by producer; the first of each is published."""
 
     def __init__(self, engine: Engine, publisher: StagedPublisher) -> None:
-        self.under_way: dict[tuple[str, str], deque[Batch]] = {}
+        self.under_way: dict[Key, deque[Batch]] = {}
         self.moved: bool = False  # something may go on at once
         self.published_count: int = 0
-        self._turns: deque[tuple[str, str]] = deque()  # whose batch is next
+        self._turns: deque[Key] = deque()  # whose batch is next
         self._share = RoutingShare()
         self._engine = engine
         self._publisher = publisher
 
     def begin(self, batch: Batch) -> None:
-        key = (batch.vhost.name, batch.producer)
+        key = batch.producer
         if key not in self.under_way:
             self.under_way[key] = deque()
             self._turns.append(key)
         self.under_way[key].append(batch)
         self.moved = True
 
-    def find(self, vhost: Vhost, producer: str, number: int) -> Batch | None:
-        for batch in self.under_way.get((vhost.name, producer), ()):
+    def find(self, producer: Key, number: int) -> Batch | None:
+        for batch in self.under_way.get(producer, ()):
             if batch.number == number:
                 return batch
         return None

@@ -16,8 +16,8 @@ from penstock.storage.definitions.staging import ProducerRecord
 PRODUCERS_MAX: Final = 100_000
 OF_USER_MAX: Final = 20_000
 
-Key = tuple[str, str]
-"""(virtual host, producer)"""
+Key = tuple[str, str, str]
+"""(virtual host, user, producer): no user meets the producers of another one."""
 
 
 @final
@@ -31,13 +31,13 @@ class Producers:
 
     def load(self, producer: ProducerRecord) -> None:
         """As the definitions remember it; those come in order."""
-        key = (producer.vhost, producer.producer)
+        key = (producer.vhost, producer.user, producer.producer)
         self.known[key] = producer
         self._of_users.setdefault(producer.user, {})[key] = True
 
     def put(self, producer: ProducerRecord) -> None:
         """It is new, or has changed: of all it is the one seen last."""
-        key = (producer.vhost, producer.producer)
+        key = (producer.vhost, producer.user, producer.producer)
         if self.known.pop(key, None) is not None:
             del self._of_users[producer.user][key]
         self.load(producer)

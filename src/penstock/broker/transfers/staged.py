@@ -8,6 +8,7 @@ from collections import deque
 from typing import Final, final
 
 from penstock.broker.topology.vhost import Vhost
+from penstock.broker.transfers.producers import Key
 from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirm, all_over, any_stranded
 from penstock.core.errors import BrokerError
@@ -56,8 +57,9 @@ class StagedSet:
         """There is no decision about it."""
         return self.state in (OPEN, ENDING, FINISHED)
 
-    def is_of(self, vhost: Vhost, producer: str) -> bool:
-        return self.vhost is vhost and self.record.producer == producer
+    @property
+    def producer(self) -> Key:
+        return (self.record.vhost, self.record.user, self.record.producer)
 
     def take(self, address: Address, run: list[Message], now_ms: WallMs) -> None:
         """They rest as persistent ones without a time to die, whatever they are."""
@@ -136,7 +138,7 @@ class Batch:
     """Being published, from ``sets[at]`` on; ``resumed``: an earlier process began with it."""
 
     def __init__(
-        self, vhost: Vhost, producer: str, number: int, sets: list[StagedSet], resumed: bool
+        self, vhost: Vhost, producer: Key, number: int, sets: list[StagedSet], resumed: bool
     ) -> None:
         self.vhost = vhost
         self.producer = producer

@@ -37,10 +37,11 @@ their messages are changed on the way, and a delay that is waited for twice does
 batch must not double at all.  What a delayed exchange or a topic's backlog does with what was
 published into it is theirs again.
 
-**Who may commit.**  A producer is a query, a run is one start of it.  The first word of a new run
-fences those before it: a driver that was believed dead and lives is told so, and cannot commit
-in between.  ``FENCED_RUNS_MAX`` are remembered.  That runs come and go may be decided wrongly (the
-broker sees only names), what is published cannot: a batch has one number, and it counts once.
+**Who may commit.**  A producer is a query, by its name and its user; a run is one start of it.  The
+first word of a new run fences those before it: a driver that was believed dead and lives is told
+so, and cannot commit in between.  ``FENCED_RUNS_MAX`` are remembered.  That runs come and go may be
+decided wrongly (the broker sees only names), what is published cannot: a batch has one number, and
+it counts once.
 
 **What ends a set**: its batch is published; a commit of its producer with that or a higher number;
 an abort; its connection, before it is finished; its age (``set_ttl_ms``), unless it is decided; a
@@ -175,38 +176,32 @@ class Staging(TurnPart):
     def _resume(self, staged: StagedSet) -> None:
         """Sets come in the order of batches and places."""
         record = staged.record
-        batch = self.batches.find(staged.vhost, record.producer, record.batch)
+        batch = self.batches.find(staged.producer, record.batch)
         if batch is None:
-            batch = Batch(staged.vhost, record.producer, record.batch, [], True)
+            batch = Batch(staged.vhost, staged.producer, record.batch, [], True)
             self.batches.begin(batch)
         batch.sets.append(staged)
 
     # -- producers ---------------------------------------------------------------------------
 
-    def enter(self, vhost: Vhost, user: str, name: str, run: str, now_ms: WallMs) -> ProducerRecord:
-        """A run speaks: it fences those before it.  Raises RunFenced or AccessRefused."""
-        producer = self.producer_of(vhost, user, name)
+    def enter(self, key: Key, run: str, now_ms: WallMs) -> ProducerRecord:
+        """A run speaks: it fences those before it.  Raises RunFenced."""
+        vhost, user, name = key
+        producer = self.producers.known.get(key)
         if producer is None:
             self._make_room(user)
-            producer = ProducerRecord(vhost.name, name, user, run, [], NO_BATCH, now_ms)
+            producer = ProducerRecord(vhost, name, user, run, [], NO_BATCH, now_ms)
             self.producers.put(producer)
         if run in producer.fenced:
             raise RunFenced(
-                f"producer '{name}' in vhost '{vhost.name}' was started again elsewhere: run"
+                f"producer '{name}' in vhost '{vhost}' was started again elsewhere: run"
                 f" '{producer.run}' has taken over from '{run}'"
             )
         if run != producer.run:
             fenced = [*producer.fenced, producer.run][-FENCED_RUNS_MAX:]
             batch = producer.batch
-            producer = ProducerRecord(vhost.name, name, user, run, fenced, batch, now_ms)
+            producer = ProducerRecord(vhost, name, user, run, fenced, batch, now_ms)
             self.producers.put(producer)
-        return producer
-
-    def producer_of(self, vhost: Vhost, user: str, name: str) -> ProducerRecord | None:
-        """None = it is not known here.  Raises AccessRefused if it is another user's."""
-        producer = self.producers.known.get((vhost.name, name))
-        if producer is not None and producer.user != user:
-            raise AccessRefused(f"producer '{name}' in vhost '{vhost.name}' is another user's")
         return producer
 
     def _make_room(self, user: str) -> None:
@@ -215,14 +210,14 @@ class Staging(TurnPart):
         busy: set[Key] = set()
         for place, key in enumerate(surplus):
             if place == 0:
-                busy = {(one.record.vhost, one.record.producer) for one in self.sets.values()}
+                busy = {one.producer for one in self.sets.values()}
             if key not in busy:
                 self.producers.forget(key)
                 return
 
-    def last_batch(self, vhost: Vhost, name: str) -> int:
+    def last_batch(self, key: Key) -> int:
         """-1 = none."""
-        producer = self.producers.known.get((vhost.name, name))
+        producer = self.producers.known.get(key)
         return NO_BATCH if producer is None else producer.batch
 
     # -- staging -----------------------------------------------------------------------------
@@ -231,7 +226,7 @@ class Staging(TurnPart):
         self, vhost: Vhost, user: str, producer: str, run: str, batch: int, now_ms: WallMs
     ) -> StagedSet | None:
         """A new set; None = that batch is committed already."""
-        if batch <= self.enter(vhost, user, producer, run, now_ms).batch:
+        if batch <= self.enter((vhost.name, user, producer), run, now_ms).batch:
             return None
         self._check_room(vhost, user)
         queue = vhost.internal_queues.open_staged()
@@ -304,21 +299,22 @@ class Staging(TurnPart):
 
         The batch is done when ``Batch.done`` says so; ``duplicate``: it had been decided before.
         """
-        producer = self.enter(vhost, user, name, run, now_ms)
+        key = (vhost.name, user, name)
+        producer = self.enter(key, run, now_ms)
         if number <= producer.batch:
             self.abort(vhost, user, sets)
-            return self._decided_before(vhost, name, number)
+            return self._decided_before(vhost, key, number)
         chosen = self.finished(vhost, user, name, number, sets)
         for staged in chosen:
             judge(staged)
         self.producers.put(
             ProducerRecord(vhost.name, name, user, run, producer.fenced, number, now_ms)
         )
-        batch = Batch(vhost, name, number, chosen, False)
+        batch = Batch(vhost, key, number, chosen, False)
         for place, staged in enumerate(chosen):
             staged.decide(place)
             self._definitions.staging.put_set(staged.record)
-        for left in [one for one in self.sets.values() if one.is_of(vhost, name)]:
+        for left in [one for one in self.sets.values() if one.producer == key]:
             if left.state != DECIDED and left.record.batch <= number:
                 self._drop(left)
         self.batches.begin(batch)
@@ -346,10 +342,10 @@ class Staging(TurnPart):
             raise AccessRefused(f"staged set '{name}' is of another producer, batch or user")
         return staged
 
-    def _decided_before(self, vhost: Vhost, name: str, number: int) -> Batch:
-        batch = self.batches.find(vhost, name, number)
+    def _decided_before(self, vhost: Vhost, key: Key, number: int) -> Batch:
+        batch = self.batches.find(key, number)
         if batch is None:
-            batch = Batch(vhost, name, number, [], False)
+            batch = Batch(vhost, key, number, [], False)
             batch.end()
         batch.repeated()
         return batch
@@ -441,7 +437,7 @@ class Staging(TurnPart):
                 left -= 1
                 self._drop(staged)
             else:
-                busy.add((record.vhost, record.producer))
+                busy.add(staged.producer)
         for key in self.producers.silent(now_ms, self.producer_ttl_ms):
             if key not in busy:
                 self.producers.forget(key)
@@ -479,7 +475,7 @@ class Staging(TurnPart):
             decided = staged in under_way
             assert (staged.record.place != UNDECIDED) == decided, "S2"
             assert (staged.state == DECIDED) == decided, "S2"
-            producer = self.producers.known[(staged.record.vhost, staged.record.producer)]
+            producer = self.producers.known[staged.producer]
             assert decided or staged.record.batch > producer.batch, "S4"
             (backing,) = staged.queue.backing.parts()
             assert backing.tiers.pending.count == 0 or staged.state == DECIDED, "S5"

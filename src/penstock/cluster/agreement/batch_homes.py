@@ -6,7 +6,8 @@ A batch is decided by a transaction of one node's ``definitions.db``, and its se
 (``transfers/staging.py``).  If a program that lost its node committed the batch at another one, it
 might be published twice.  So before a node decides, it *claims*:
 
-    batches/<vhost>/<producer>   {"batch": n, "node": decides and publishes it, "done": false}
+    batches/<vhost>/<user>/<producer>
+                                 {"batch": n, "node": decides and publishes it, "done": false}
 
 on condition that the key is as it was; when all of the batch is published, ``done`` becomes true.
 
@@ -24,6 +25,9 @@ A node that was forgotten does not come back with what it had, so its claims tha
 are void; part of such a batch may be there then.  A node that staged before there were claims
 (and founds a cluster with what it has) tells its last batches when it has joined.
 
+Release 0.1 put ``batches/<vhost>/<producer>``, without the user.  Such a claim counts for each user
+that has none of its own yet: whose it is the nodes tell when they have joined.
+
 Keys that are done go when their producer is forgotten (``producer_ttl_ms``; or at once, when there
 are more than ``CLAIMS_MAX``), by the node in them, or by any if that node was forgotten.
 
@@ -37,6 +41,7 @@ from typing import Final, NamedTuple, final
 
 from penstock.broker.broker import Broker
 from penstock.broker.transfers.batch_claims import CLAIMED, PENDING, PUBLISHED, BatchClaims
+from penstock.broker.transfers.producers import Key
 from penstock.cluster.agreement.coordinator import (
     ABSENT,
     UNCERTAIN,
@@ -64,8 +69,18 @@ CLAIMS_MAX: Final = 20_000
 AT_ONCE: Final = 64
 """Proposals under way without a waiting caller."""
 
-Key = tuple[str, str]
-"""Virtual host and producer."""
+OF_NO_USER: Final = ""
+"""In the place of the user: a claim as release 0.1 has it."""
+
+
+def _name_of(key: Key) -> str:
+    vhost, user, producer = key
+    return path(BATCHES, vhost, *([] if user == OF_NO_USER else [user]), producer)
+
+
+def _key_of(name: str) -> Key:
+    vhost, *user, producer = parts_of(name)
+    return (vhost, user[0] if user else OF_NO_USER, producer)
 
 
 class Claim(NamedTuple):
@@ -129,8 +144,7 @@ class BatchHomes(BatchClaims):
                 self._hear(event.key, event.value, event.revision)
 
     def _hear(self, name: str, value: str | None, revision: int) -> None:
-        vhost, producer = parts_of(name)
-        key = (vhost, producer)
+        key = _key_of(name)
         known = self.claims.get(key)
         if known is not None and known.revision >= revision:
             return
@@ -144,15 +158,19 @@ class BatchHomes(BatchClaims):
 
     # -- for staging and commits -----------------------------------------------------------
 
-    def is_published(self, vhost: str, producer: str, batch: int) -> bool:
-        claim = self.claims.get((vhost, producer))
+    def is_published(self, key: Key, batch: int) -> bool:
+        claim = self._claim_of(key)
         if claim is None or batch > claim.batch:
             return False
         if batch < claim.batch or claim.done:
             return True
         if claim.node != self._here and claim.node in self._membership.nodes:
-            raise self._elsewhere(producer, claim)
+            raise self._elsewhere(key[-1], claim)
         return False
+
+    def _claim_of(self, key: Key) -> Claim | None:
+        vhost, _user, producer = key
+        return self.claims.get(key) or self.claims.get((vhost, OF_NO_USER, producer))
 
     def _elsewhere(self, producer: str, claim: Claim) -> QueueElsewhere:
         what = f"batch {claim.batch} of producer '{producer}' was committed at '{claim.node}'"
@@ -163,14 +181,13 @@ class BatchHomes(BatchClaims):
             " for that node"
         )
 
-    def claim(self, vhost: str, producer: str, batch: int, watcher: object) -> int:
-        key = (vhost, producer)
+    def claim(self, key: Key, batch: int, watcher: object) -> int:
         asked = self._asked.get(key)
         if asked is not None:
             if watcher not in asked[1]:
                 asked[1].append(watcher)
             return PENDING
-        if self.is_published(vhost, producer, batch):
+        if self.is_published(key, batch):
             return PUBLISHED
         known = self.claims.get(key)
         if known is not None and known.batch == batch and known.node == self._here:
@@ -186,7 +203,7 @@ class BatchHomes(BatchClaims):
 
     def _ask(self, key: Key, value: str | None, watchers: list[object]) -> None:
         known = self.claims.get(key)
-        name = path(BATCHES, *key)
+        name = _name_of(key)
         condition = Condition(name, ABSENT if known is None else known.revision)
         proposal = self._coordinator.propose([condition], [Change(name, value)])
         self._asked[key] = (proposal, watchers)
@@ -227,15 +244,17 @@ class BatchHomes(BatchClaims):
         return not under_way or under_way[0].number > batch
 
     def _tell_last_batches(self) -> None:
-        """What was decided here before there was a cluster to claim it from."""
+        """What was decided here before there was a cluster to claim it from, or by release 0.1."""
         known = self._broker.staging.producers.known
         if self._untold is None:
             self._untold = dict.fromkeys(known)
         for key in list(self._untold):
             producer = known.get(key)
-            claim = self.claims.get(key)
-            told = claim is not None and producer is not None and claim.batch >= producer.batch
-            if producer is None or producer.batch == NO_BATCH or told:
+            claim = self._claim_of(key)
+            told = NO_BATCH if claim is None else claim.batch
+            if claim is not None and key not in self.claims:
+                told -= 1  # a claim without its user is told once more, by its node
+            if producer is None or producer.batch <= told:
                 del self._untold[key]
             elif len(self._asked) >= AT_ONCE:
                 return
@@ -246,24 +265,25 @@ class BatchHomes(BatchClaims):
         """Some at a time."""
         if not self._to_look:
             self._to_look = list(self.claims)
+        known = self._broker.staging.producers.known
         before_ms = self._wall_ms() - self._broker.staging.producer_ttl_ms
         for _ in range(min(LOOKED_AT_ONCE, len(self._to_look))):
             if len(self._asked) >= AT_ONCE:
                 return
             key = self._to_look.pop()
             claim = self.claims.get(key)
-            if claim is None or not claim.done or key in self._asked or self._is_known_here(key):
+            if claim is None or key in self._asked or key in known:
+                continue
+            if not claim.done and key[1] != OF_NO_USER:
                 continue
             ours = claim.node == self._here or claim.node not in self._membership.nodes
-            if ours and (claim.at_ms < before_ms or len(self.claims) > CLAIMS_MAX):
+            too_many = len(self.claims) > CLAIMS_MAX and key[1] != OF_NO_USER
+            if ours and (claim.at_ms < before_ms or too_many):
                 self._ask(key, None, [])
-
-    def _is_known_here(self, key: Key) -> bool:
-        return key in self._broker.staging.producers.known
 
     def check(self) -> None:
         """Assert the numbered invariants."""
         for key, batches in self._broker.staging.batches.under_way.items():
-            claim = self.claims.get(key)
+            claim = self._claim_of(key)
             untold = self._untold is None or key in self._untold
             assert untold or (claim is not None and claim.batch >= batches[0].number), "H1"

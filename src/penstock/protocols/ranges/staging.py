@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 from penstock.broker.broker import UNSTAMPED, Broker
 from penstock.broker.rules.rights import Rights
 from penstock.broker.transfers.batch_claims import PENDING, PUBLISHED
+from penstock.broker.transfers.producers import Key
 from penstock.broker.transfers.staged import FINISHED, GONE, Batch, RunFenced, StagedSet
 from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.confirm_watermark import PendingConfirm, all_done, any_lost
@@ -177,9 +178,7 @@ class StagingRequests(RequestHandler):
             count = staging.abort(self.vhost(), self.user().name, frames.decode_abort(payload))
             self.session.send(frames.encode_aborted(count))
         elif kind == frames.TXN_LAST:
-            name = frames.decode_last(payload)
-            staging.producer_of(self.vhost(), self.user().name, name)
-            batch = staging.last_batch(self.vhost(), name)
+            batch = staging.last_batch(self._producer(frames.decode_last(payload)))
             self.session.send(frames.encode_last_batch(batch))
         else:
             self._target(*frames.decode_target(payload))
@@ -211,8 +210,7 @@ class StagingRequests(RequestHandler):
         if self._staged is not None:
             raise MalformedFrame("this connection has not ended the set it stages")
         staging = self.broker.staging
-        staging.producer_of(self.vhost(), self.user().name, request.producer)
-        if staging.claims.is_published(self.vhost().name, request.producer, request.batch):
+        if staging.claims.is_published(self._producer(request.producer), request.batch):
             self.session.send(frames.encode_begun(""))
             return
         staged = staging.begin(
@@ -291,21 +289,25 @@ class StagingRequests(RequestHandler):
         if batch is not None:
             batch.watchers.remove(self.session)
 
+    def _producer(self, name: str) -> Key:
+        """The user's own of that name."""
+        return (self.vhost().name, self.user().name, name)
+
     # -- committing --------------------------------------------------------------------------
 
     def _ask_to_commit(self, payload: bytes) -> None:
         """No other node of the cluster may publish it, nor have done so."""
         request = frames.decode_commit(payload)
         vhost, staging = self.vhost(), self.broker.staging
-        user, producer, batch = self.user().name, request.producer, request.batch
-        staging.enter(vhost, user, producer, request.run, self.session.now_ms)
-        published = staging.claims.is_published(vhost.name, producer, batch)
-        if not published and batch > staging.last_batch(vhost, producer):
-            staging.finished(vhost, user, producer, batch, request.sets)
-        claimed = staging.claims.claim(vhost.name, producer, batch, self.session)
+        user, producer, batch = self.user().name, self._producer(request.producer), request.batch
+        staging.enter(producer, request.run, self.session.now_ms)
+        published = staging.claims.is_published(producer, batch)
+        if not published and batch > staging.last_batch(producer):
+            staging.finished(vhost, user, request.producer, batch, request.sets)
+        claimed = staging.claims.claim(producer, batch, self.session)
         if claimed == PENDING:
             self._held = (frames.TXN_COMMIT, payload)
-        elif claimed == PUBLISHED and staging.last_batch(vhost, producer) < batch:
+        elif claimed == PUBLISHED and staging.last_batch(producer) < batch:
             staging.abort(vhost, user, request.sets)
             told = frames.Committed(frames.DUPLICATE, 0, 0, "")
             self.session.send(frames.encode_committed(told))

@@ -13,9 +13,9 @@ from penstock.storage.definitions.parameters import (
     GLOBAL_PARAMETERS,
     PARAMETERS,
 )
-from penstock.storage.definitions.staging import STAGING
+from penstock.storage.definitions.staging import PRODUCERS_OF_USERS, STAGING
 
-FORMAT_VERSION: Final = 12
+FORMAT_VERSION: Final = 13
 
 _LEAVING: Final = """
 CREATE TABLE leaving (
@@ -100,5 +100,6 @@ ALTER TABLE vhosts ADD COLUMN tags TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE exchanges ADD COLUMN user TEXT NOT NULL DEFAULT '';
 ALTER TABLE queues ADD COLUMN user TEXT NOT NULL DEFAULT '';
 """,
+    12: PRODUCERS_OF_USERS,
 }
 """Version to the statements that make the next one of it."""

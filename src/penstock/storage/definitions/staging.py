@@ -2,8 +2,8 @@
 
     staged_sets        a set's messages are in the hidden queue of its name; ``place`` is where it
                        stands in the batch that was committed, -1 = nothing was decided
-    staged_producers   who commits batches: the run that may, those that may not any more, and
-                       the last batch that was committed
+    staged_producers   a user's producers of batches: the run that may commit, those that may not
+                       any more, and the last batch that was committed
 
 A row is written in the turn in which a promise depends on it and is on disk before that promise
 leaves, as with everything in ``definitions``.
@@ -26,7 +26,16 @@ CREATE TABLE staged_sets (
 CREATE TABLE staged_producers (
     vhost TEXT, producer TEXT, user TEXT NOT NULL, run TEXT NOT NULL, fenced TEXT NOT NULL,
     batch INTEGER NOT NULL, seen_at_ms INTEGER NOT NULL,
-    PRIMARY KEY (vhost, producer)) WITHOUT ROWID;
+    PRIMARY KEY (vhost, user, producer)) WITHOUT ROWID;
+"""
+PRODUCERS_OF_USERS: Final = """
+ALTER TABLE staged_producers RENAME TO producers_by_name;
+CREATE TABLE staged_producers (
+    vhost TEXT, producer TEXT, user TEXT NOT NULL, run TEXT NOT NULL, fenced TEXT NOT NULL,
+    batch INTEGER NOT NULL, seen_at_ms INTEGER NOT NULL,
+    PRIMARY KEY (vhost, user, producer)) WITHOUT ROWID;
+INSERT INTO staged_producers SELECT * FROM producers_by_name;
+DROP TABLE producers_by_name;
 """
 
 UNDECIDED: Final = -1
@@ -99,8 +108,9 @@ class StagingTables:
         self._change(put_statement("staged_producers", len(record)), *record)
 
     def delete_producer(self, record: ProducerRecord) -> None:
-        which = "vhost = ? AND producer = ?"
-        self._change(f"DELETE FROM staged_producers WHERE {which}", record.vhost, record.producer)  # noqa: S608
+        which = "vhost = ? AND user = ? AND producer = ?"
+        names = (record.vhost, record.user, record.producer)
+        self._change(f"DELETE FROM staged_producers WHERE {which}", *names)  # noqa: S608
 
     def load_sets(self) -> list[StagedSetRecord]:
         columns = "vhost, name, producer, run, batch, user, began_at_ms, messages, bytes, place"
