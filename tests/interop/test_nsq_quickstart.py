@@ -48,7 +48,9 @@ def test_the_quick_start(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 def test_a_channel_lands_in_a_table(tmp_path: Path) -> None:
     require_spark()
+    make_topic = "curl -X POST 'http://127.0.0.1:4151/topic/create?topic=orders'"
     with NsqBroker() as broker:
+        assert curl(make_topic, broker) == ""
         make, publish, *rest = BLOCKS["archive"].splitlines()
         assert curl(make, broker) == ""
         assert curl(publish, broker) == "OK"
