@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.broker.mirrors import MASTER, MIRROR, CopyFacts, MirrorFacts, NotMirrored
@@ -77,3 +79,15 @@ def test_a_master_without_a_synchronised_mirror_is_critical(
     facts = MirrorFacts(1, 1, copies(*synced), {})
     assert facts.is_sync_critical(HERE) is critical
     assert not facts.is_sync_critical(THERE)
+
+
+@pytest.mark.parametrize(
+    "synced, critical", [((True, True), False), ((True, False), True), ((False, False), True)]
+)
+def test_without_a_node_a_quorum_queue_lacks_a_majority_of_copies_that_have_everything(
+    synced: tuple[bool, ...], critical: bool
+) -> None:
+    found = [replace(copy, votes=True) for copy in copies(*synced)]
+    facts = MirrorFacts(1, 1, found, {}, members=(HERE, THERE, THIRD))
+    assert facts.is_quorum_critical(HERE) is critical
+    assert facts.is_quorum_critical(THIRD) is (critical and synced[1])

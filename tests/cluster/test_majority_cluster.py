@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from penstock.node.data_dir import FROM_BACKUP
 from penstock.storage.definitions.records import VhostMetadata
 from tests.cluster.sim_cluster import SimCluster, started
 from tests.helpers.requests import Request
+from tests.simulation.cluster_nodes import Machine
 
 NAMES = ("a@h", "b@h", "c@h")
 
@@ -288,6 +289,37 @@ def test_a_queue_without_a_leader_keeps_no_client_waiting(
     cluster.pass_ms(3000)
     publisher.publish(cluster.machines.index(left), 5)
     client.drop()
+
+
+def test_a_copy_that_comes_back_is_synchronised_when_it_has_said_so(
+    cluster: SimCluster, publisher: Publisher
+) -> None:
+    """It votes all the time; but what it has may be given up for an empty copy."""
+    publisher.publish(0, 5)
+    leader = next(one for one in cluster.machines if one.name == master(cluster))
+    other = next(one for one in cluster.machines if one is not leader)
+    other.kill()
+    cluster.pass_ms(3000)
+    publisher.publish(cluster.machines.index(leader), 20)
+    other.start()
+    for machine in (leader, other):
+        cluster.until(lambda machine=machine: other.name in nodes_known(machine))
+        assert not is_synced(machine, other)
+    cluster.until(lambda: is_synced(leader, other) and is_synced(other, other))
+    publisher.check(cluster.machines.index(leader))
+
+
+def nodes_known(machine: Machine) -> Collection[str]:
+    return machine.cluster.mirrors.mirroring.nodes.members
+
+
+def is_synced(machine: Machine, other: Machine) -> bool:
+    """The copy at that other one, as a machine says."""
+    queue = machine.queue("q")
+    assert queue is not None
+    facts = machine.quiet.broker.mirrors.facts(queue)
+    assert facts is not None
+    return any(copy.synced for copy in facts.copies if copy.node == other.name)
 
 
 @pytest.mark.parametrize("is_busy", [False, True])

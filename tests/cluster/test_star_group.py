@@ -15,7 +15,7 @@ from penstock.cluster.agreement.queue_views import first_ruled_view
 from penstock.cluster.agreement.reigns import BEGINNING, NOWHERE, gave_up_for
 from penstock.cluster.mirrors.facts import mirror_facts
 from penstock.cluster.mirrors.group_codec import PARCEL
-from penstock.cluster.mirrors.telling import BEHIND_BYTES
+from penstock.cluster.mirrors.telling import BEHIND_BYTES, HAND_OVER_AGAIN_MS
 from penstock.cluster.ring.views import NO_VIEW
 from tests.backing.engine_tools import message
 from tests.cluster.mirror_tools import set_of
@@ -210,6 +210,27 @@ def test_a_copy_that_comes_back_fetches_what_differs_and_had_a_vote_all_the_time
     assert joiner is not None
     assert joiner.received_count == 1
     assert story.contents_of(story.c) == story.contents_of(story.a)
+
+
+def test_a_master_hands_over_to_no_copy_that_still_fetches() -> None:
+    """Its disk said before that it is complete in this term; another copy would be elected."""
+    story = Story()
+    story.publish(story.a)
+    story.run(*story.nodes)
+    story.c.stop(power_cut=False)
+    for _ in range(40):
+        story.publish(story.a)
+    story.run(story.a, story.b)
+    story.c.start()
+    story.reigns.append(story.reigns[-1].favouring("c"))
+    story.now_ms += -story.now_ms % HAND_OVER_AGAIN_MS - 100
+    story.run(*story.nodes, rounds=3)
+    assert story.c.group.has_role()
+    assert story.c.group.holding() != story.b.group.holding()
+    assert not story.a.is_level
+    while not story.a.is_level:
+        story.run(*story.nodes, rounds=1)
+    assert story.c.group.holding() == story.b.group.holding()
 
 
 def test_an_empty_disk_has_no_vote_before_it_has_fetched_all() -> None:

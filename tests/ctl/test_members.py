@@ -140,6 +140,7 @@ def test_the_command_line_does_so_too(served: Served, mirrors: FakeMirrors) -> N
         (members(copy(A, MASTER, True), copy(B, MIRROR, True), away=C), True),
         (members(copy(B, MASTER, True), copy(C, MIRROR, True), away=A), False),
         (members(copy(A, MASTER, True), copy(B, MIRROR, False)), True),
+        (members(copy(A, MASTER, True), copy(B, MIRROR, True), copy(C, MIRROR, False)), True),
     ],
 )
 def test_a_node_that_a_majority_needs(

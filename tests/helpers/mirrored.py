@@ -89,6 +89,8 @@ def members(*copies: CopyFacts, away: str = "", learning: str = "") -> MirrorFac
     """Of a quorum queue that ``A`` leads and ``B`` follows, unless others are given."""
     found = facts(*copies, recoverable={away: "synced"} if away else {})
     found.ring, found.mode = None, "a majority"
+    for one in found.copies:
+        one.votes = one.node != learning
     names = [one.node for one in found.copies] + [one for one in (away, learning) if one]
     found.members = tuple(dict.fromkeys(names))
     return found

@@ -126,6 +126,7 @@ class Node:
 
     def take(self) -> bool:
         ready = self.group.take(self.world.now_ms, self.world.now_ms)
+        self.is_level = ready.mirrors.is_level
         self.group.check()
         mirrored = self.group.mirrored
         if mirrored is not None:

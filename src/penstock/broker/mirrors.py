@@ -54,6 +54,8 @@ class SyncProgress:
 class CopyFacts:
     """One copy at a member that lives.
 
+    ``synced``: it has everything, as far as this node knows; ``votes``: of a quorum queue, it
+    counts for a majority, though it may be fetching what it lacks.
     ``applied`` and ``durable`` are numbers of parcels of this term, ``behind`` how many of the
     master's are not applied; None where only the master knows.
     """
@@ -63,6 +65,7 @@ class CopyFacts:
     role: str  # MASTER or MIRROR
     _: KW_ONLY
     synced: bool
+    votes: bool = False
     applied: int | None = None
     durable: int | None = None
     behind: int | None = None
@@ -129,9 +132,10 @@ class MirrorFacts:
 
     def is_quorum_critical(self, node: str) -> bool:
         """Of a quorum queue: would it lack a majority without that node, or has it just one?"""
-        voters = [copy.node for copy in self.copies if copy.synced]
-        count = len(voters) + list(self.recoverable.values()).count("synced")
-        return bool(self.members) and node in voters and len(voters) <= count // 2 + 1
+        able = [copy.node for copy in self.copies if copy.votes and copy.synced]
+        voting = [copy.node for copy in self.copies if copy.votes]
+        count = len(voting) + list(self.recoverable.values()).count("synced")
+        return bool(self.members) and node in able and len(able) <= count // 2 + 1
 
     def lacks_leader(self) -> bool:
         """Of a quorum queue."""

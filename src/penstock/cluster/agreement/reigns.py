@@ -9,7 +9,8 @@ coordinator keeps for each such queue and that is changed by compare-and-set onl
     votes     of this term, until it has a master
     is_exact  the master had heard nothing beyond what it was elected with
     ends      up to which number each earlier term counts in the history that led here
-    favoured  the node that is to be elected of those whose copies have as much; "" = any
+    favoured  the node that is to be elected of those whose copies have as much, and to which
+              another one that is elected hands over; "" = any
     is_founded  the disks of a majority said once what the queue began with; nothing is confirmed
               before, so until then a copy that is complete nowhere lacks nothing
 
@@ -210,6 +211,7 @@ class Reign(NamedTuple):
             member,
             is_exact=holding.is_exact(),
             ends=self._history(term, holding.complete),
+            favoured="" if node_of(member) == self.favoured else self.favoured,
             is_founded=self.is_founded,
         )
 

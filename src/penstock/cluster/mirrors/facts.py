@@ -78,7 +78,7 @@ def _of_reign(
     nodes: LivingNodes,
     text: str,
 ) -> MirrorFacts:
-    """``synced``: of a copy that votes; a node that is wanted and does not vote yet fetches."""
+    """A node that is wanted and does not vote yet fetches."""
     names = dict.fromkeys([node_of(reign.master), *reign.copies, *view.wanted])
     there = [nodes.members[node] for node in names if node in nodes.members]
     away = [node for node in names if node and node not in nodes.members]
@@ -191,7 +191,8 @@ def _copy(view: QueueView, member: str, group: AnyGroup | None, mono_ms: MonoMs)
         node_of(member),
         member,
         role,
-        synced=_is_synced(view, member),
+        synced=_is_synced(view, member, group),
+        votes=view.reign is not None and node_of(member) in view.reign.copies,
         applied=applied,
         durable=durable,
         behind=behind,
@@ -199,10 +200,20 @@ def _copy(view: QueueView, member: str, group: AnyGroup | None, mono_ms: MonoMs)
     )
 
 
-def _is_synced(view: QueueView, member: str) -> bool:
-    if view.reign is not None:
-        return node_of(member) in view.reign.copies
-    return member in view.synced
+def _is_synced(view: QueueView, member: str, group: AnyGroup | None) -> bool:
+    if view.reign is None:
+        return member in view.synced
+    return node_of(member) in view.reign.copies and _follows(member, group)
+
+
+def _follows(member: str, group: AnyGroup | None) -> bool:
+    """Of a copy that votes: is it complete in this term, as far as it is known here?"""
+    if group is None:
+        return True
+    if member != group.me:
+        answer = group.safe.answers.get(member)
+        return group.mirrored is None or (answer is not None and answer.is_complete)
+    return group.mirrored is not None or (group.replica is not None and group.replica.is_complete())
 
 
 def _as_master_sees(

@@ -355,6 +355,10 @@ class SafePositions:
         """A copy that was forgotten."""
         return reign.may_spare(self._durable(), int(self.durable.safe))
 
+    def has_all(self, node: str, told: i64) -> bool:
+        """Does the disk there have all parcels up to the last one?"""
+        return self._durable().get(node, -1) >= told
+
     def _look_at_majority(self, reign: Reign, told: i64) -> None:
         applied = {node: int(said.applied) for node, said in self._complete()}
         applied[node_of(self._me)] = int(told)

@@ -405,8 +405,7 @@ class StarGroup(PublishNotes):
         if mirrored is not None:
             self._speak_as_master(mirrored, messages)
             mirrors = self.safe.look_at_mirrors(mirrored.number, mirrored.last_number(), mono_ms)
-            is_level = self._is_quiet() and self.telling.are_level(self.reign.favoured)
-            mirrors = mirrors._replace(is_level=is_level)
+            mirrors = mirrors._replace(is_level=self._is_quiet() and self._are_level(mirrored))
         elif replica is not None and not self._puts_down_damaged():
             self._speak_as_mirror(replica, now_ms, messages, is_short=is_short)
         elif self._awaits_master() and mono_ms - self._asked_ms >= FOLLOW_AGAIN_MS:
@@ -424,6 +423,11 @@ class StarGroup(PublishNotes):
         self._said = b""
         self._asked_ms = MonoMs(0)
         return True
+
+    def _are_level(self, mirrored: MirroredBacking) -> bool:
+        """No copy that hears has more than the favoured one, which does not fetch any more."""
+        node = self.reign.favoured
+        return self.telling.are_level(node) and self.safe.has_all(node, mirrored.number)
 
     def _is_quiet(self) -> bool:
         """It tells nothing, to hand over."""

@@ -153,7 +153,7 @@ class QuorumApi(Endpoints):
 def _of_copy(copy: CopyFacts, facts: MirrorFacts) -> Row:
     told, durable = copy.applied or 0, copy.durable or 0
     state = "leader" if copy.role == MASTER else "follower"
-    kind = "voter" if copy.synced else "promotable"
+    kind = "voter" if copy.votes else "promotable"
     return _row(copy.node, state, kind, told, durable, facts.term)
 
 
