@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 from librt.strings import BytesWriter
 
-from penstock.node.backup import DataImage
+from penstock.node.backup import Backup, DataImage
+from penstock.storage.common.disk_jobs import JobBoard
 from penstock.storage.common.files import RealFileSystem
 from penstock.storage.journal.codec import (
     FILES,
@@ -60,3 +62,23 @@ def test_a_file_removed_a_moment_before_its_end_is_told_is_on_no_list(tmp_path: 
     job.run(RealFileSystem())
     assert job.failure == ""
     assert (tmp_path / "image" / "journal" / journal_file_name(2)).read_bytes() == blocks
+
+
+def test_a_segment_is_copied_with_the_attestation_that_it_had(tmp_path: Path) -> None:
+    """While it is copied another sync is attested, in the same place."""
+    data_dir, target = tmp_path / "data", tmp_path / "target"
+    segment = data_dir / "queues" / "7" / "0.idx"
+    segment.parent.mkdir(parents=True)
+    segment.write_bytes(b"a" * 56 + b"block")
+    (data_dir / "journal").mkdir()
+    (data_dir / "journal" / journal_file_name(1)).write_bytes(b"j" * 50)
+    target.mkdir()
+    sqlite3.connect(data_dir / "definitions.db").close()
+    backup = Backup(str(data_dir), JobBoard(), lambda: (1, 50), {})
+    image = DataImage(str(data_dir), lambda: (1, 50), {})
+    image.run(RealFileSystem())
+    assert image.failure == ""
+    with segment.open("r+b") as file:
+        file.write(b"b" * 56 + b"block" + b"another")
+    backup._copy(image, str(target))
+    assert (target / "queues" / "7" / "0.idx").read_bytes() == b"a" * 56 + b"block"

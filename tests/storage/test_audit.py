@@ -250,7 +250,7 @@ def test_queues_that_the_definitions_do_not_name_are_damage(*, clean: bool) -> N
 
 
 def test_a_flipped_bit_in_every_file_is_found_where_it_is() -> None:
-    """After a clean stop all is known to be on disk, but the last attestation of a segment."""
+    """After a clean stop all is known to be on disk, but the attestation of a segment."""
     files = SimFileSystem()
     settled_life(files).close_cleanly()
     whole = audit(files)
@@ -260,8 +260,8 @@ def test_a_flipped_bit_in_every_file_is_found_where_it_is() -> None:
         if isinstance(walk, JournalWalk):
             continue  # see below
         kinds.add(walk.path.rpartition(".")[2])
-        known = walk.blocks[-1].offset if isinstance(walk, SegmentWalk) else walk.end
-        for place in sorted({0, 20, known // 2, known - 1}):
+        first = walk.blocks[1].offset if isinstance(walk, SegmentWalk) else 0
+        for place in sorted({first, first + 20, walk.end // 2, walk.end - 1}):
             flipped = copy.deepcopy(files)
             flipped.flip(f"{DIRECTORY}/{walk.path}", 8 * place + place % 8)
             assert covers(audit(flipped), walk.path, place)
@@ -352,7 +352,7 @@ def test_what_lies_behind_damage_is_still_read() -> None:
     whole = audit(files)
     for walks in (whole.journal, whole.store, whole.queues[1].segments):
         walk = max(walks, key=lambda one: one.attested)
-        second = walk.blocks[1] if isinstance(walk, JournalWalk) else walk.blocks[0]
+        second = walk.blocks[0] if isinstance(walk, StoreWalk) else walk.blocks[1]
         flipped = copy.deepcopy(files)
         flipped.flip(f"{DIRECTORY}/{walk.path}", 8 * second.offset)
         found = audit(flipped)
@@ -408,12 +408,21 @@ def test_after_a_clean_stop_missing_and_short_files_are_named() -> None:
         path = f"{DIRECTORY}/{walk.path}"
         cut = copy.deepcopy(files)
         cut.remove(path)
-        # A segment ends with an attestation, which itself need not have reached the disk.
-        size = walk.blocks[-1].offset if isinstance(walk, SegmentWalk) else walk.size
-        assert (walk.path, 0, size) in damaged(audit(cut))
+        assert (walk.path, 0, walk.size) in damaged(audit(cut))
         cut = copy.deepcopy(files)
-        cut.truncate(path, size - 3)
-        assert (walk.path, size - 3, 3) in damaged(audit(cut))
+        cut.truncate(path, walk.size - 3)
+        assert (walk.path, walk.size - 3, 3) in damaged(audit(cut))
+
+
+def test_a_segment_that_was_cut_short_after_a_kill_is_named() -> None:
+    files = SimFileSystem()
+    settled_life(files)
+    files.kill()
+    (walk, *_) = audit(files).queues[1].segments
+    for block in walk.blocks[1:]:
+        cut = copy.deepcopy(files)
+        cut.truncate(f"{DIRECTORY}/{walk.path}", block.offset)
+        assert (walk.path, block.offset, walk.attested - block.offset) in damaged(audit(cut))
 
 
 def test_terms_that_are_too_old_are_damage() -> None:

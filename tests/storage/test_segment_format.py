@@ -27,6 +27,28 @@ PATH = f"{DIRECTORY}/1.idx"
 JOURNAL = "journal"
 ENTRIES = 16
 ADDRESS = b"\x00\x01q"
+OLDER = bytes.fromhex(
+    """
+    50535801 00000007 00000001 00000001 0000000000000000 0000000000000000
+       00000001 00000003 00000002 0000000000000061 4c224750
+    50 01 0003 00000003 00000007 00000000 0000000000000011 0000000000000000 0000000000000001
+       000171 686921
+    50 41 0003 00002710 00000007 00000000 0000000000000013 0000000000000000 0000000000000002
+       000171 0000000000000005
+    50535801 00000007 00000001 00000003 0000000000000099 0000000000000099
+       00000000 00000000 00000000 0000000000000000 60bca78b
+    50535801 00000007 00000001 00000001 00000000000000d1 0000000000000099
+       00000002 00000002 00000001 000000000000002c 1406a876
+    50 00 0003 00000001 00000007 00000000 0000000000000012 0000000000000000 0000000000000003
+       000171 74
+    50535801 00000007 00000001 00000002 0000000000000135 0000000000000099
+       00000001 00000000 00000001 0000000000000018 a1162607
+    0200 0800 00000003 000000000000ea60 00000003 00000002
+    50535801 00000007 00000001 00000003 0000000000000185 0000000000000185
+       00000000 00000000 00000000 0000000000000000 48611514
+    """
+)
+"""The example of clause 8 as files were begun before attestations stood at the beginning."""
 
 
 class Block(NamedTuple):
@@ -41,8 +63,11 @@ class Block(NamedTuple):
 
 def read_file(data: bytes, queue: int, segment: int) -> list[Block]:
     """Clauses 1.3, 2.1 and 2.2: all true blocks from the first on."""
+    return read_from(data, 0, queue, segment) or read_from(data, 56, queue, segment)
+
+
+def read_from(data: bytes, at: int, queue: int, segment: int) -> list[Block]:
     blocks: list[Block] = []
-    at = 0
     while at + 56 <= len(data):
         fields = struct.unpack_from(">3sBIIIQQIIIQI", data, at)
         magic, version, of_queue, of_segment, kind, offset, synced = fields[:7]
@@ -185,22 +210,22 @@ def test_clause_1_4_a_file_without_living_messages_goes() -> None:
 
 
 def test_clause_2_2_every_cut_and_every_flip_is_no_true_block() -> None:
-    data = example_index().files.read(PATH)[:153]
-    assert read_block(data, 0, 0, 7, 1) is not None
+    data = example_index().files.read(PATH)[:209]
+    assert read_block(data, 56, 0, 7, 1) is not None
     for size in range(len(data)):
-        assert read_block(data[:size], 0, 0, 7, 1) is None
-    for bit in range(8 * len(data)):
+        assert read_block(data[:size], 56, 0, 7, 1) is None
+    for bit in range(8 * 56, 8 * len(data)):
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << (bit % 8)
-        assert read_block(bytes(flipped), 0, 0, 7, 1) is None
-        assert read_file(bytes(flipped), 7, 1) == []
+        assert read_block(bytes(flipped), 56, 0, 7, 1) is None
+        assert [block.kind for block in read_file(bytes(flipped), 7, 1)] == [3]
 
 
 def test_clause_2_2_a_block_elsewhere_is_not_true() -> None:
-    data = example_index().files.read(PATH)[:153]
-    assert read_block(data, 0, 0, 8, 1) is None
-    assert read_block(data, 0, 0, 7, 2) is None
-    assert read_block(b"x" + data, 1, 0, 7, 1) is None
+    data = example_index().files.read(PATH)[:209]
+    assert read_block(data, 56, 0, 8, 1) is None
+    assert read_block(data, 56, 0, 7, 2) is None
+    assert read_block(b"x" + data, 57, 0, 7, 1) is None
 
 
 def test_clause_3_1_large_batches_are_many_blocks() -> None:
@@ -231,11 +256,11 @@ def test_clause_3_2_the_last_marks_count() -> None:
 def test_clause_2_3_a_true_block_of_other_rules_is_damage(at: int, value: int) -> None:
     """Another kind, first, last or count in the header of the first block."""
     opened = example_index()
-    old = opened.files.read(PATH)
+    old = opened.files.read(PATH)[56:209]
     head = old[:at] + value.to_bytes(4, "big") + old[at + 4 : 52]
-    crc = zlib.crc32(head + old[56:153]).to_bytes(4, "big")
-    opened.files.pwrite_parts(opened.files.open_write(PATH), 0, [head, crc])
-    assert read_block(opened.files.read(PATH), 0, 0, 7, 1) is not None
+    crc = zlib.crc32(head + old[56:]).to_bytes(4, "big")
+    opened.files.pwrite_parts(opened.files.open_write(PATH), 56, [head, crc])
+    assert read_block(opened.files.read(PATH), 56, 0, 7, 1) is not None
     with pytest.raises(Corrupt, match=r"1\.idx: damaged at offset"):
         scan(opened.files)
 
@@ -247,26 +272,65 @@ def test_clause_5_1_a_torn_tail_is_cut() -> None:
     size = opened.files.size(PATH)
     opened.files.truncate(PATH, size - 1)
     found = scan(opened.files)
-    assert found.bytes_cut == size // 2 - 1
+    half = (size - 56) // 2
+    assert found.bytes_cut == half - 1
     assert [segment.live_count for segment in found.segments] == [1]
-    assert len(opened.blocks()) == 1
-    assert opened.files.size(PATH) == size // 2
+    assert [block.kind for block in opened.blocks()] == [3, 1]
+    assert opened.files.size(PATH) == 56 + half
 
 
-@pytest.mark.parametrize("place", [0, 60, 152, 160])
-def test_clause_5_2_a_damage_that_a_later_block_attests(place: int) -> None:
+@pytest.mark.parametrize("place", [56, 60, 208, 220, 388])
+def test_clause_5_2_a_damage_that_another_block_attests(place: int) -> None:
     opened = example_index()
-    at = 0 if place < 153 else 153
+    at = next(end for end in (309, 209, 56) if place >= end)
     opened.files.flip(PATH, 8 * place)
-    with pytest.raises(Corrupt, match=rf"1\.idx: damaged at offset {at}, {445 - at} bytes"):
+    with pytest.raises(Corrupt, match=rf"1\.idx: damaged at offset {at}, {389 - at} bytes"):
         scan(opened.files)
+
+
+@pytest.mark.parametrize("size", [56, 209, 309])
+def test_clause_5_2_a_a_file_that_was_cut_short(size: int) -> None:
+    opened = example_index()
+    opened.files.truncate(PATH, size)
+    text = (
+        rf"1\.idx: ends at offset {size}, although 389 bytes of it were on disk: it was cut short"
+    )
+    with pytest.raises(Corrupt, match=text):
+        scan(opened.files)
+
+
+@pytest.mark.parametrize("torn", [bytes(56), b"x" * 56, b"PSX\x01"])
+def test_clause_3_3_an_attestation_that_is_torn_says_nothing(torn: bytes) -> None:
+    """A start writes another one, when all is on disk again."""
+    opened = example_index()
+    opened.files.pwrite_parts(opened.files.open_write(PATH), 0, [torn])
+    (segment,) = scan(opened.files).segments
+    assert segment.live_count == 1
+    assert opened.files.read(PATH) == example_index().files.read(PATH)
+
+
+def test_clause_1_5_attestations_of_an_older_file_are_behind_what_they_attest() -> None:
+    """And so is what is appended to it."""
+    data = OLDER
+    files = SimFileSystem()
+    files.makedirs(DIRECTORY)
+    files.pwrite_parts(files.open_write(PATH), 0, [data])
+    (segment,) = scan(files).segments
+    assert (segment.is_old, segment.live_count, segment.synced) == (True, 1, len(data))
+    opened = OpenIndex(files)
+    opened.index.adopt([segment], 0)
+    opened.append(message(20))
+    opened.sync()
+    opened.sync()
+    assert files.read(PATH)[: len(data)] == data
+    assert [block.kind for block in opened.blocks()] == [1, 3, 1, 2, 3, 1, 3]
 
 
 def test_clause_5_2_b_records_of_other_segments_are_damage() -> None:
     opened = OpenIndex()
     opened.append(message(17))
     job = IndexScan(DIRECTORY, 7, 2 * ENTRIES, JournalledQueue(), JOURNAL)
-    with pytest.raises(Corrupt, match=r"1\.idx: damaged at offset 56, "):
+    with pytest.raises(Corrupt, match=r"1\.idx: damaged at offset 112, "):
         job.run(opened.files)
 
 
@@ -316,10 +380,10 @@ def test_clause_5_3_attempts_are_the_larger_of_marks_and_journal(word: int, want
 
 def test_clause_6_1_another_version_is_refused_not_cut() -> None:
     opened = example_index()
-    old = opened.files.read(PATH)
+    old = opened.files.read(PATH)[56:209]
     head = b"PSX\x03" + old[4:52]
-    crc = zlib.crc32(head + old[56:153]).to_bytes(4, "big")
-    opened.files.pwrite_parts(opened.files.open_write(PATH), 0, [head, crc])
+    crc = zlib.crc32(head + old[56:]).to_bytes(4, "big")
+    opened.files.pwrite_parts(opened.files.open_write(PATH), 56, [head, crc])
     with pytest.raises(Corrupt, match="version 3, this release reads versions 1 to 2"):
         scan(opened.files)
 
@@ -328,10 +392,9 @@ def test_clause_8_the_example() -> None:
     (data,) = examples("segment.md")
     opened = example_index()
     assert opened.files.read(PATH) == data
-    first, attested, second, marks, last = read_file(data, 7, 1)
-    assert [block.kind for block in (first, attested, second, marks, last)] == [1, 3, 1, 2, 3]
-    assert (attested.offset, attested.synced, second.synced) == (153, 153, 153)
-    assert last.synced == last.offset == len(data) - 56
+    attested, first, second, marks = read_file(data, 7, 1)
+    assert [block.kind for block in (attested, first, second, marks)] == [3, 1, 1, 2]
+    assert (attested.offset, attested.synced, second.synced) == (0, len(data), 209)
     assert read_messages(first, 1, ENTRIES) == {
         1: Record(1, 7, 0, 17, 0, 1, ADDRESS, 3, b"hi!"),
         3: Record(65, 7, 0, 19, 0, 2, ADDRESS, 10_000, 5),

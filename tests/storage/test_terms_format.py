@@ -184,11 +184,11 @@ def test_clause_5_the_example() -> None:
     (queue,) = found["queues"]
     assert (queue["numbers"], queue["expiring"]) == ((7, ENTRIES, 20, 16), 0)
     (segment,) = queue["segments"]
-    assert segment["numbers"] == (1, 445, 389, 2, 10_001, 95)
+    assert segment["numbers"] == (1, 389, 389, 2, 10_001, 95)
     assert segment["has_stored"] == 1
     assert segment["bitmaps"] == (b"\x02\x00", b"\x08\x00")
     assert (segment["delays"], segment["attempts"]) == ({3: 60_000}, {3: 2})
     assert segment["blocks"] == [
-        (1, 3, 2, 0, 97, 10_003, 0, 97),
+        (1, 3, 2, 56, 97, 10_003, 0, 97),
         (2, 2, 1, 209, 44, 1, 0, 44),
     ]

@@ -15,7 +15,8 @@ the same thread.  Other threads append and remove meanwhile; the order makes tha
     3  links to new files of contents and streams, and how long each linked file is now
     4  the definitions, which are never older than what refers to them
 
-Files grow at their ends only, so a link is copied up to its length of that moment.  What is given
+Files grow at their ends only, so a link is copied up to its length of that moment. The attestation
+at the beginning of a segment is written over, so that one is taken in 3.  What is given
 up of a stream leaves a note (``streams/cutting.py``): one that is new in 3 sends the job back to 1.
 """
 
@@ -33,6 +34,7 @@ from penstock.node.data_dir import FROM_BACKUP
 from penstock.storage.audit.files import JournalWalk
 from penstock.storage.common.disk_jobs import DiskJob, JobBoard
 from penstock.storage.common.files import FileSystem
+from penstock.storage.index.segment_codec import HEADER_BYTES, SEGMENT_SUFFIX
 from penstock.storage.journal.codec import block_end, journal_file_name, journal_file_no
 from penstock.streams.cutting import cut_of
 
@@ -49,12 +51,13 @@ logger = logging.getLogger("penstock.node")
 
 
 class DataImage(DiskJob):
-    """Steps 0 to 3; ``lengths``: by path below the image."""
+    """Steps 0 to 3; ``lengths`` and, of segments, ``heads``: by path below the image."""
 
     def __init__(self, data_dir: str, end: End, referred: dict[int, int]) -> None:
         """``referred``: by number the journal files that segments refer to, as it is just then."""
         super().__init__()
         self.lengths: dict[str, int] = {}
+        self.heads: dict[str, bytes] = {}
         self.failure = ""
         self.over = threading.Event()
         self._data_dir = data_dir
@@ -68,7 +71,11 @@ class DataImage(DiskJob):
             while not self._link_to_one_history():
                 logger.info("backup: a stream was cut meanwhile, so its files are linked again")
             for path in self.lengths:
-                self.lengths[path] = os.path.getsize(os.path.join(self._image, path))
+                linked = os.path.join(self._image, path)
+                self.lengths[path] = os.path.getsize(linked)
+                if path.endswith(SEGMENT_SUFFIX):
+                    with open(linked, "rb") as file:
+                        self.heads[path] = file.read(int(HEADER_BYTES))
         except (OSError, TimeoutError) as error:
             self.failure = str(error)
         self.over.set()
@@ -193,7 +200,7 @@ class Backup:
             image.over.wait()
             self.error = image.failure
             if not self.error:
-                self._copy(image.lengths, target)
+                self._copy(image, target)
                 logger.info("backup: %d bytes are in %s", self.copied_bytes, target)
         except (OSError, sqlite3.Error) as error:
             self.error = str(error)
@@ -203,12 +210,14 @@ class Backup:
                 logger.error("the backup to %s has failed: %s", target, self.error)
             self.is_under_way = False
 
-    def _copy(self, lengths: dict[str, int], target: str) -> None:
-        for path, length in lengths.items():
+    def _copy(self, image: DataImage, target: str) -> None:
+        for path, length in image.lengths.items():
             copy = os.path.join(target, path)
             os.makedirs(os.path.dirname(copy), mode=0o700, exist_ok=True)
             shutil.copyfile(os.path.join(self._data_dir, IMAGE, path), copy)
             os.truncate(copy, length)
+            with open(copy, "r+b") as file:
+                file.write(image.heads.get(path, b""))
             self._sync(copy)
             self.copied_bytes += length
         copy = os.path.join(target, DEFINITIONS)

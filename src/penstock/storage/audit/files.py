@@ -249,7 +249,9 @@ class SegmentWalk(FileWalk):
         return self._header(at) is not None
 
     def _walk(self) -> None:
-        at = 0
+        at = int(segment_codec.first_block(self.data, self.queue_id, self.number))
+        if at > 0:
+            self.note(0, at, 0, "attestation, torn or not written")
         while at < self.size:
             header = self._header(at)
             if header is None:
@@ -267,6 +269,9 @@ class SegmentWalk(FileWalk):
             name = names.get(int(header.kind), f"kind {int(header.kind)}")
             content = f"{name}, {int(header.count)}" if header.count else name
             self.note(int(header.offset), at, int(header.synced), content)
+        if self.attested > self.size and self.known_size == 0:  # else the terms say so
+            text = f"{self.attested} bytes of it were on disk: it was cut short"
+            self.damage(self.size, self.attested, text)
         self.attested = max(self.attested, self.known_size)
         self._find_entries()
         self._read_blocks()
@@ -274,7 +279,8 @@ class SegmentWalk(FileWalk):
         self.let_go()
 
     def _skip(self, at: int) -> int:
-        if at >= self.known_size and not segment_codec.attests_damage(
+        is_known = max(self.known_size, self.attested) > at
+        if not is_known and not segment_codec.attests_damage(
             self.data, at, self.queue_id, self.number
         ):
             self.torn_bytes = self.size - at

@@ -317,7 +317,7 @@ class QueueIndex(IndexReading):
         jobs: list[SegmentSync] = []
         for segment in self.segments.values():
             assert not segment.rewriting
-            if segment.size > segment.synced + HEADER_BYTES:
+            if not segment.is_synced():
                 job = SegmentSync(
                     self.job_is_over, segment, self.path(segment.number), self.queue_id
                 )

@@ -8,7 +8,7 @@ What a crash can leave in a segment file, and what is done:
     ends in no true block                  cut there; the bytes are counted.  What was lost is in
                                            the journal still, or was transient
     the same, but a later block attests    Corrupt, with file, offset and length
-      that place
+      that place, or the file's first one
     transient messages                     settled: they do not outlive the process
     a message the journal has settled      settled
     no living message                      the file is removed
@@ -59,12 +59,15 @@ from penstock.storage.index.segment_codec import (
     UNFINISHED_SUFFIX,
     BlockHeader,
     attests_damage,
+    cut_short,
     damage,
+    first_block,
     marks_size,
     read_block,
     segment_file_name,
     segment_no,
 )
+from penstock.storage.index.segment_jobs import attest
 from penstock.storage.journal.recovery import JournalledQueue
 
 
@@ -177,25 +180,39 @@ class IndexScan(DiskJob):
             files.remove(path)
             return
         if end > attested or end < len(data):
-            if attested > end:
-                attested = end
             files.rewrite(path, int(attested), data[attested:end])
+            self._attest(files, path, segment, end)
         segment.cut_at(end)
         segment.note_synced(end)
         self.segments.append(segment)
 
+    def _attest(self, files: FileSystem, path: str, segment: Segment, size: i64) -> None:
+        if segment.is_old:
+            return
+        handle = files.open_write(path)
+        try:
+            header = BlockHeader(self.queue_id, segment.number, ATTEST, 0, size)
+            attest(files, handle, header)
+        finally:
+            files.close(handle)
+
     def _blocks(self, path: str, data: bytes, number: i64) -> list[BlockHeader]:
         headers: list[BlockHeader] = []
-        at: i64 = 0
+        at = first_block(data, self.queue_id, number)
+        attested: i64 = 0
         while at < len(data):
             header = read_block(data, at, 0, self.queue_id, number)
             if header is None:
-                if attests_damage(data, at, self.queue_id, number):
-                    raise damage(path, int(at), len(data) - int(at))
                 break
             check_version(path, "segment", data[at + 3], FORMAT_VERSION)
             headers.append(header)
+            if header.synced > attested:
+                attested = header.synced
             at = header.end()
+        if at < len(data) and (attested > at or attests_damage(data, at, self.queue_id, number)):
+            raise damage(path, int(at), len(data) - int(at))
+        if attested > at:
+            raise cut_short(path, int(at), int(attested))
         return headers
 
     def _take_blocks(

@@ -90,7 +90,7 @@ class Segment:
 
     __slots__ = (
         "blocks", "count", "entries", "failed", "fresh_soonest_ms", "gone", "has_stored",
-        "left_alone", "live_bytes", "live_count", "marks", "named", "number", "queue_id",
+        "is_old", "left_alone", "live_bytes", "live_count", "marks", "named", "number", "queue_id",
         "record_bytes", "references", "renaming", "rewriting", "size", "soonest_ms", "synced",
         "transient_count", "writing",
     )  # fmt: skip
@@ -101,8 +101,9 @@ class Segment:
         self.entries: i64 = entries
         self.blocks: list[Block] = []
         self.references: dict[int, int] = _NO_REFERENCES
-        self.size: i64 = 0
+        self.size: i64 = HEADER_BYTES  # of the attestation
         self.synced: i64 = 0
+        self.is_old: bool = False  # attestations are behind what they attest, not at the beginning
         self.named: bool = False  # its name is on disk
         self.count: i64 = 0
         self.live_count: i64 = 0
@@ -136,6 +137,8 @@ class Segment:
             blocks.append(block)
         else:
             blocks.insert(place, block)
+        if block.offset == 0:
+            self.is_old = True
         self.count += block.count
         self.live_count += block.count
         self.live_bytes += block.content_bytes
@@ -159,6 +162,14 @@ class Segment:
         offset = self.size
         self.size += size
         return offset
+
+    def claim_attestation(self) -> i64:
+        """Where the next one is written."""
+        return self.claim(HEADER_BYTES) if self.is_old else 0
+
+    def is_synced(self) -> bool:
+        """But for an attestation at its end."""
+        return self.size <= self.synced + (HEADER_BYTES if self.is_old else 0)
 
     # -- its jobs --------------------------------------------------------------------------
 
@@ -201,6 +212,7 @@ class Segment:
     def take_copy(self, blocks: list[Block], size: i64) -> None:
         """The file is about to be replaced by one with these blocks, which is on disk."""
         self.blocks = []
+        self.is_old = False
         self.references = _NO_REFERENCES
         self.count = 0
         live_count = self.live_count

@@ -145,6 +145,17 @@ def read_block(data: bytes, at: i64, base: i64, queue_id: i64, segment: i64) -> 
     )
 
 
+def first_block(data: bytes, queue_id: i64, segment: i64) -> i64:
+    """Where reading begins: behind an attestation that a crash has torn, or that was not written.
+
+    Whatever stands at the beginning if no true block is behind it.
+    """
+    if read_block(data, 0, 0, queue_id, segment) is not None:
+        return 0
+    is_torn = read_block(data, HEADER_BYTES, 0, queue_id, segment) is not None
+    return HEADER_BYTES if is_torn else 0
+
+
 def attests_damage(data: bytes, at: i64, queue_id: i64, segment: i64) -> bool:
     """Whether a true block after ``at`` says that the bytes at ``at`` had reached the disk."""
     found: i64 = data.find(MAGIC_BYTES, int(at) + 1)
@@ -160,6 +171,13 @@ def damage(path: str, offset: int, size: int) -> Corrupt:
     return Corrupt(
         f"{path}: damaged at offset {offset}, {size} bytes;"
         " `penstock audit` with the data directory shows all of it"
+    )
+
+
+def cut_short(path: str, end: int, size: int) -> Corrupt:
+    return Corrupt(
+        f"{path}: ends at offset {end}, although {size} bytes of it were on disk: it was cut"
+        " short; `penstock audit` with the data directory shows all that is damaged"
     )
 
 

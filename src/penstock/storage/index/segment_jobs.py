@@ -2,7 +2,7 @@
 
 Each job carries all it needs; ``finish`` tells the segment, in the queues' thread.
 A sync is followed by a small attestation block, not synced itself: damage before the place
-it names cannot come from a crash.
+it names cannot come from a crash, nor can a file that ends before it.
 """
 
 from collections.abc import Callable
@@ -148,7 +148,7 @@ class SegmentSync(DiskJob):
         self.size: i64 = segment.size
         self._named: bool = segment.named
         self._header: BlockHeader = BlockHeader(
-            queue_id, segment.number, ATTEST, segment.claim(HEADER_BYTES), self.size
+            queue_id, segment.number, ATTEST, segment.claim_attestation(), self.size
         )
         segment.begin_job()
 
@@ -161,7 +161,7 @@ class SegmentSync(DiskJob):
                 if not self._named:
                     files.sync_dir(self.path.rpartition("/")[0])
                 reach("segment.synced")
-                files.pwrite_parts(handle, int(self._header.offset), [self._header.encode(b"")])
+                attest(files, handle, self._header)
             finally:
                 files.close(handle)
         except OSError as error:
@@ -177,6 +177,11 @@ class SegmentSync(DiskJob):
 
     def is_synced(self) -> bool:
         return self.done and self.error is None and not self.cancelled
+
+
+def attest(files: FileSystem, handle: int, header: BlockHeader) -> None:
+    """Not synced: until a later sync the one before may count."""
+    files.pwrite_parts(handle, int(header.offset), [header.encode(b"")])
 
 
 @final

@@ -57,7 +57,7 @@ from penstock.storage.index.segment_codec import (
     damage,
     read_block,
 )
-from penstock.storage.index.segment_jobs import JobIsOver, WriteAccount
+from penstock.storage.index.segment_jobs import JobIsOver, WriteAccount, attest
 
 
 @final
@@ -68,7 +68,7 @@ class SegmentRewrite(DiskJob):
         super().__init__()
         self.segment: Segment = segment
         self.bytes_before: i64 = segment.total_bytes()
-        self.size: i64 = 0  # of the copy
+        self.size: i64 = HEADER_BYTES  # of the copy; it begins with its attestation
         self._owner: IndexRewriting = owner
         self._index: IndexReading = owner.index
         self._base: i64 = segment.number * segment.entries
@@ -115,22 +115,19 @@ class SegmentRewrite(DiskJob):
                 self._copy(files, handle, block)
             self._end_block(files, handle)
             self._compare()
-            marks = self._header(MARKS, 0, self._attempts_count, 0, self._delay_count)
+            marks = self._header(MARKS, self._attempts_count, 0, self._delay_count)
             self._put(files, handle, marks, self._marks)
             # No reader sees the copy before it is synced: its attestation says so.
-            self._put(files, handle, self._header(ATTEST, self.size), b"")
+            number, queue_id = self.segment.number, self._index.queue_id
+            attest(files, handle, BlockHeader(queue_id, number, ATTEST, 0, self.size))
             if self._index.durable:
                 files.sync(handle)
         finally:
             files.close(handle)
 
-    def _header(
-        self, kind: i64, synced: i64, first: i64 = 0, last: i64 = 0, count: i64 = 0
-    ) -> BlockHeader:
+    def _header(self, kind: i64, first: i64, last: i64, count: i64) -> BlockHeader:
         number = self.segment.number
-        return BlockHeader(
-            self._index.queue_id, number, kind, self.size, synced, first, last, count
-        )
+        return BlockHeader(self._index.queue_id, number, kind, self.size, 0, first, last, count)
 
     def _put(self, files: FileSystem, handle: int, header: BlockHeader, payload: bytes) -> None:
         files.pwrite_parts(handle, int(self.size), [header.encode(payload), payload])
@@ -173,7 +170,7 @@ class SegmentRewrite(DiskJob):
         payload = self._writer.getvalue()
         self._writer.truncate(0)
         block.close(self.size, len(payload))
-        header = self._header(MESSAGES, 0, block.first, block.last, block.count)
+        header = self._header(MESSAGES, block.first, block.last, block.count)
         self._put(files, handle, header, payload)
         self._new.append(block)
         self._open = Block(0, -1, 0, 0, 0, 0)
