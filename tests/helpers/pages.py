@@ -29,7 +29,15 @@ def activated(environment: dict[str, str]) -> dict[str, str]:
 
 def pasted(block: str, directory: Path, environment: dict[str, str]) -> str:
     """What the lines print; an error if one fails."""
-    done = subprocess.run(
+    done = paste(block, directory, environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def paste(
+    block: str, directory: Path, environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         ["/bin/sh", "-e", "-c", block],
         cwd=directory,
         env=activated(environment),
@@ -38,5 +46,3 @@ def pasted(block: str, directory: Path, environment: dict[str, str]) -> str:
         timeout=PASTE_S,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout

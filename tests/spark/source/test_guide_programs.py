@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.live_broker import REPOSITORY, LiveBroker
-from tests.helpers.pages import blocks_of, pasted
+from tests.helpers.pages import blocks_of, paste, pasted
 from tests.spark.spark_tools import STREAM, publish, require_spark, table_rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 PAGE = REPOSITORY / "docs" / "guide" / "spark.md"
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
@@ -23,6 +24,18 @@ FOR_A_LITTLE = """\
 spark.sql.shuffle.partitions 2
 spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1
 """
+
+
+def on_a_busy_machine(
+    run: Callable[[], subprocess.CompletedProcess[str]],
+) -> subprocess.CompletedProcess[str]:
+    """Spark gives the planner of a query 10 s; the guide says to start such a program again."""
+    done = run()
+    for _ in range(4):
+        if "Python worker failed to connect back" not in done.stderr:
+            break
+        done = run()
+    return done
 
 
 def test_any_python_runs_them(broker: BrokerProcess, tmp_path: Path) -> None:
@@ -35,13 +48,15 @@ def test_any_python_runs_them(broker: BrokerProcess, tmp_path: Path) -> None:
     told = {"PYTHONPATH": str(REPOSITORY / "src"), "PENSTOCK_URL": broker.url}
     (tmp_path / "spark-defaults.conf").write_text(FOR_A_LITTLE)
     told["SPARK_CONF_DIR"] = str(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "job.py"],
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TMPDIR": str(tmp_path), **told},
-        capture_output=True,
-        text=True,
-        check=False,
+    done = on_a_busy_machine(
+        lambda: subprocess.run(
+            [sys.executable, "job.py"],
+            cwd=tmp_path,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TMPDIR": str(tmp_path), **told},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     )
     assert done.returncode == 0, done.stderr
     assert "|     orders|    3|" in done.stdout
@@ -61,8 +76,9 @@ def test_a_stream_becomes_a_table_as_the_page_for_kafka_says(tmp_path: Path) -> 
     with LiveBroker() as broker:
         place = {"PENSTOCK_URL": broker.url, "PENSTOCK_HTTP_URL": broker.http_url}
         pasted(blocks["publish"], tmp_path, place)
-        shown = pasted(blocks["spark"], tmp_path, place)
-    assert re.findall(r"^\| +(\d)\|.*\| *(\w+)\|$", shown, re.MULTILINE) == [
+        done = on_a_busy_machine(lambda: paste(blocks["spark"], tmp_path, place))
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^\| +(\d)\|.*\| *(\w+)\|$", done.stdout, re.MULTILINE) == [
         ("0", "home"),
         ("1", "cart"),
     ]
