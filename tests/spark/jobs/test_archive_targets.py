@@ -95,7 +95,7 @@ def test_a_table_with_a_row_per_key_is_what_a_dictionary_would_be(
         model.pop(key, None)
         if not gone:
             model[key] = n
-    queue = f"changes-{format_}"
+    queue = f"changes-{format_.replace(' ', '-')}"
     publish(broker.url, queue, events)
     environment = archive_environment() | {"XDG_STATE_HOME": str(tmp_path / "state")}
     lake = str(tmp_path)
