@@ -278,8 +278,8 @@ def test_a_uri_names_files_of_the_operators_directories_only(
         (more, "tls2/c.pem", "link_tls_dirs"),
         (more, "tls/../c.pem", "link_tls_dirs"),
         (more, "tls/out/c.pem", "link_tls_dirs"),
-        (more, "tls/data/messages", "outside of data_dir"),
-        (more, "links/data/messages", "outside of data_dir"),
+        (more, "tls/data/messages", "must not be in data_dir"),
+        (more, "links/data/messages", "must not be in data_dir"),
         ({}, "tls/c.pem", "link_tls_dirs"),
     ):
         settings = settings_of(**given)

@@ -30,7 +30,7 @@ def _check_files(settings: Settings, uri: AmqpUri) -> None:
         if file is None:
             continue
         if settings.data_dir and _is_below(settings.data_dir, file):
-            raise SettingInvalid(f"the {option} of a link is outside of data_dir")
+            raise SettingInvalid(f"the {option} of a link must not be in data_dir")
         if not any(_is_below(one, file) for one in settings.link_tls_dirs):
             raise SettingInvalid(f"link_tls_dirs names no directory in which {option} {file!r} is")
 
