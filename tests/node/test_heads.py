@@ -87,8 +87,8 @@ def test_a_damaged_head_is_said_and_not_waited_for() -> None:
     (name, fields) = client.methods()[0]
     assert name == "channel.close"
     assert fields["code"] == 404
-    assert "0.idx: damaged at offset 0" in fields["text"]
-    assert "0.idx: damaged at offset 0" in node.engine.take_faults()[0]
+    assert "0.idx: damaged at offset 56" in fields["text"]
+    assert "0.idx: damaged at offset 56" in node.engine.take_faults()[0]
 
 
 def damaged_backlog(node: QuietBroker) -> ClientEnd:
@@ -111,7 +111,7 @@ def test_what_a_queue_that_is_stopped_says_to_each_method() -> None:
         ((name, fields),) = client.methods()
         assert (name, fields["code"]) == ("channel.close", 404)
         assert fields["text"].startswith("NOT_FOUND - queue 'q' in vhost '/' is stopped: ")
-        assert "0.idx: damaged at offset 0" in fields["text"]
+        assert "0.idx: damaged at offset 56" in fields["text"]
         client.method(1, "channel.close-ok")
         client.call("channel.open")
     assert client.call("queue.declare", queue="q", passive=True)["messages"] == COUNT
