@@ -38,10 +38,10 @@ batch must not double at all.  What a delayed exchange or a topic's backlog does
 published into it is theirs again.
 
 **Who may commit.**  A producer is a query, by its name and its user; a run is one start of it.  The
-first word of a new run fences those before it: a driver that was believed dead and lives is told
-so, and cannot commit in between.  ``FENCED_RUNS_MAX`` are remembered.  That runs come and go may be
-decided wrongly (the broker sees only names), what is published cannot: a batch has one number, and
-it counts once.
+first request of a new run fences the runs before it: a driver of an earlier run that still lives
+gets an error, and cannot commit.  The broker keeps ``FENCED_RUNS_MAX`` of them.  It may take a
+wrong run for the new one, since it sees only names, but it publishes no batch twice: a batch has
+one number, which counts once.
 
 **What ends a set**: its batch is published; a commit of its producer with that or a higher number;
 an abort; its connection, before it is finished; its age (``set_ttl_ms``), unless it is decided; a

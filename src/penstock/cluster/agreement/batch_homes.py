@@ -253,7 +253,7 @@ class BatchHomes(BatchClaims):
             claim = self._claim_of(key)
             told = NO_BATCH if claim is None else claim.batch
             if claim is not None and key not in self.claims:
-                told -= 1  # a claim without its user is told once more, by its node
+                told -= 1  # this node claims it again, with its user
             if producer is None or producer.batch <= told:
                 del self._untold[key]
             elif len(self._asked) >= AT_ONCE:
