@@ -77,11 +77,9 @@ class CompiledFolder(NamedTuple):
 
 
 COMPILED: Final = [
-    CompiledFolder(
-        "core",
-        SMALL,
-        leave="*_kinds capacity clock_types control errors io_counts line_limit patterns printable",
-    ),
+    CompiledFolder("core", SMALL, leave="capacity clock_types control errors patterns printable"),
+    CompiledFolder("core/counting", SMALL, leave="io_counts"),
+    CompiledFolder("core/events", SMALL, only="book"),
     CompiledFolder("protocols/amqp/codec", FAST),
     CompiledFolder("protocols/amqp", SMALL, leave="description loopback_client"),
     CompiledFolder("protocols/nsq/codec", SMALL),

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Final
 
-from penstock.core.line_limit import LineLimit
+from penstock.core.events.line_limit import LineLimit
 from penstock.settings.entry import AddressRules, network_of
 from penstock.settings.listener_table import PEER
 from penstock.settings.settings import Settings

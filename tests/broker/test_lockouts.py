@@ -17,7 +17,7 @@ from penstock.broker.rules.log_ins import LOCKED_OUT, InternalBackend, Link, Log
 from penstock.core.byte_reader import Malformed
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import LoginRefused
-from penstock.core.event_book import EventBook
+from penstock.core.events.book import EventBook
 from penstock.protocols.peers.codec.mirrors import decode_news, encode_news
 from penstock.settings.entry import OF_ADDRESS, OF_USER, OFF
 from tests.helpers.sources import AFAR

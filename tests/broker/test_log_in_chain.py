@@ -10,7 +10,7 @@ from penstock.broker.rules.log_ins import FAR, InternalBackend, Link, LogIns
 from penstock.broker.rules.rights import Rights, check_enter, open_to
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import AccessRefused, LoginRefused, Undecided
-from penstock.core.event_book import EventBook
+from penstock.core.events.book import EventBook
 from tests.helpers.slow_judge import SlowBackend, SlowJudge
 from tests.helpers.sources import AFAR, HERE
 

@@ -10,7 +10,7 @@ from penstock.broker.rules.access import User, hash_password
 from penstock.broker.rules.judges import Source
 from penstock.broker.rules.log_ins import RANGES, LogIns
 from penstock.core.errors import AccessRefused, LoginRefused
-from penstock.core.event_book import EventBook
+from penstock.core.events.book import EventBook
 from tests.helpers.sources import AFAR, HERE
 
 

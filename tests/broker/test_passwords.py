@@ -19,7 +19,7 @@ from penstock.broker.rules.log_ins import LogIns
 from penstock.broker.rules.passwords import MIN_LENGTH, REGEXP, PasswordRule, Passwords
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import LoginRefused, PreconditionFailed, Undecided
-from penstock.core.event_book import EventBook
+from penstock.core.events.book import EventBook
 
 HERE = Source("http", "HTTP", "127.0.0.1", is_local=True)
 SALT = b"sixteen bytes of"

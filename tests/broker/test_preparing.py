@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.histogram import Histogram
+from penstock.core.counting.histogram import Histogram
 from penstock.core.message import Message
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from tests.helpers.connection_pair import QuietBroker

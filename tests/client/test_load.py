@@ -353,7 +353,7 @@ def test_confirm_latency_is_counted_from_each_messages_own_time() -> None:
 
 
 def packed_of(values: list[int]) -> list[list[int]]:
-    from penstock.core.histogram import Histogram
+    from penstock.core.counting.histogram import Histogram
 
     histogram = Histogram()
     for value in values:

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.core.bottleneck import ALARM, NODES
 from penstock.core.capacity import DiskLimit
+from penstock.core.counting.bottleneck import ALARM, NODES
 from penstock.node.inspection.flow_view import Row, flow_row
 from tests.cluster.sim_cluster import SimCluster, started
 from tests.helpers.connection_pair import ClientEnd

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.backing.interface import BackingQueue
 from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.credit import FlowBook
-from penstock.core.event_book import EventBook
+from penstock.core.events.book import EventBook
 from penstock.queues.context import QueueContext, QueueIdentity
 from penstock.queues.local import LocalQueue
 from penstock.queues.sampling import Sampling, no_times

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.spans import FOLLOW_MS
+from penstock.core.counting.spans import FOLLOW_MS
 from tests.management.conftest import Served
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

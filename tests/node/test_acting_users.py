@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.administration import Administration
-from penstock.core.event_book import Actor
+from penstock.core.events.book import Actor
 from penstock.storage.definitions.records import VhostRecord
 from tests.cluster.sim_cluster import started
 from tests.helpers.connection_pair import QuietBroker

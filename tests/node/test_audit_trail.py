@@ -20,8 +20,8 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.cli.main import cli
-from penstock.core.event_book import NODE, Actor, Noted
-from penstock.core.event_kinds import KINDS
+from penstock.core.events.book import NODE, Actor, Noted
+from penstock.core.events.kinds import KINDS
 from penstock.management.http.control import TrailQuery
 from penstock.node.inspection.audit_trail import RECORDED, SHARE, AuditTrail
 from penstock.runtime.disk import event_log

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pika
 import pytest
 
-from penstock.core.line_limit import LINES_MAX
+from penstock.core.events.line_limit import LINES_MAX
 from penstock.gate import Gate
 from penstock.settings.entry import AddressRules
 from penstock.settings.settings import load_settings

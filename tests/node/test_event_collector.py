@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.core.event_book import Event
-from penstock.core.event_kinds import KINDS
-from penstock.core.spans import SpanBook
+from penstock.core.counting.spans import SpanBook
+from penstock.core.events.book import Event
+from penstock.core.events.kinds import KINDS
 from penstock.node.inspection import event_collector
 from penstock.node.inspection.audit_trail import AuditTrail
 from penstock.node.inspection.event_collector import SLICE, EventCollector

@@ -12,8 +12,8 @@ from urllib.request import Request, urlopen
 import pika
 import pytest
 
-from penstock.core.event_book import NODE
-from penstock.core.event_kinds import KINDS
+from penstock.core.events.book import NODE
+from penstock.core.events.kinds import KINDS
 from penstock.node.inspection.event_exchange import EVENTS, NAME, WAITING_MAX, EventExchange
 from penstock.settings.settings import load_settings
 from tests.helpers.connection_pair import QuietBroker

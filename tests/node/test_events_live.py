@@ -16,7 +16,7 @@ import pika
 import pytest
 
 from penstock.cli.management import Management
-from penstock.core.event_kinds import read_line
+from penstock.core.events.kinds import read_line
 from penstock.runtime.disk.event_log import event_files
 from penstock_ranges.reports import Report, decode_reported, encode_report
 from pyspark_penstock.client import Connection, Refused

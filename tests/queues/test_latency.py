@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.core.clock_types import WallMs
-from penstock.core.histogram import Histogram
+from penstock.core.counting.histogram import Histogram
 from penstock.core.message import Message
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from tests.helpers.engines import transient_backing

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.core.event_book import EventBook
-from penstock.core.event_kinds import KINDS
+from penstock.core.events.book import EventBook
+from penstock.core.events.kinds import KINDS
 from penstock.core.message import REDELIVERED, SAMPLED, Message
 from penstock.queues.sampling import (
     ACKED,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.event_book import Event
-from penstock.core.event_kinds import read_line
+from penstock.core.events.book import Event
+from penstock.core.events.kinds import read_line
 from penstock.runtime.disk import event_log
 from penstock.runtime.disk.event_log import WAITING_MAX, EventLog, event_files
 

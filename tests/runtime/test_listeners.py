@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from penstock.core.clock_types import MonoMs
 from penstock.core.errors import SettingInvalid
-from penstock.core.line_limit import LineLimit
+from penstock.core.events.line_limit import LineLimit
 from penstock.management.facts.sessions import ListenerFacts
 from penstock.runtime.connection import Connection
 from penstock.runtime.listener import LINES_MAX, Listener, check_listeners, tcp_socket, unix_socket

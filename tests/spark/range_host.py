@@ -29,7 +29,7 @@ from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.credit import CreditSpec
 from penstock.core.errors import NotFound
-from penstock.core.event_book import EventBook
+from penstock.core.events.book import EventBook
 from penstock.core.message import Message
 from penstock.protocols.ranges.leases import RangeLeases
 from penstock.protocols.ranges.session import RangeSession

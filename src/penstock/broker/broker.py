@@ -39,11 +39,11 @@ from penstock.broker.transfers.traces import Traces
 from penstock.broker.vhost_maker import VhostMaker
 from penstock.core.clock_types import MonoMs
 from penstock.core.confirm_watermark import PendingConfirms
+from penstock.core.counting.traffic import TrafficBook
 from penstock.core.errors import NotAllowed, NotFound
-from penstock.core.event_book import EventBook
+from penstock.core.events.book import EventBook
 from penstock.core.headers import HeaderReader
 from penstock.core.letters import HeaderWriter
-from penstock.core.traffic import TrafficBook
 from penstock.queues.consumers import Consumer
 from penstock.queues.context import QueueContext
 from penstock.queues.local import LocalQueue

@@ -9,8 +9,8 @@ from penstock.broker.rules.lockouts import NO_LOCKOUT, LockoutRule
 from penstock.broker.rules.passwords import Passwords
 from penstock.broker.rules.vhost_defaults import VhostDefaults
 from penstock.broker.transfers.staging import StagingLimits
+from penstock.core.counting.spans import SpanBook
 from penstock.core.credit import CreditSpec
-from penstock.core.spans import SpanBook
 from penstock.queues.latency import PublishTime, enqueue_time
 from penstock.queues.sampling import PublishTimes, no_times
 from penstock.queues.scan_loop import ScanLoop

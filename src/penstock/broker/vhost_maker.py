@@ -11,8 +11,8 @@ from penstock.broker.topology.histories import Histories
 from penstock.broker.topology.idleness import Idleness
 from penstock.broker.topology.queue_maker import BackingFactory, IncarnationSource, QueueMaker
 from penstock.broker.topology.vhost import Vhost
+from penstock.core.counting.traffic import Churn
 from penstock.core.letters import HeaderWriter
-from penstock.core.traffic import Churn
 from penstock.queues.context import QueueContext
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.engine.engine import Engine

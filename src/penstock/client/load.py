@@ -23,7 +23,7 @@ from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be, wr
 from librt.vecs import append, vec
 from mypy_extensions import i64, u8
 
-from penstock.core.histogram import Histogram, new_counters
+from penstock.core.counting.histogram import Histogram, new_counters
 
 FRAME_METHOD: Final = 1
 FRAME_HEADER: Final = 2

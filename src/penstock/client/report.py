@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from penstock.client.plan import LoadPlan
-from penstock.core.histogram import Histogram
+from penstock.core.counting.histogram import Histogram
 
 PERCENTILES: Final = (("p50", 0.50), ("p75", 0.75), ("p95", 0.95), ("p99", 0.99), ("p99.9", 0.999))
 Result = dict[str, Any]

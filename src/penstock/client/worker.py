@@ -35,8 +35,8 @@ from penstock.client.load import (
 from penstock.client.plan import LoadPlan
 from penstock.client.shared import STOP_ALL, STOP_NOTHING, Counters, SendWindow, SendWindowFeed
 from penstock.client.templates import composer_for
+from penstock.core.counting.histogram import Histogram
 from penstock.core.errors import PenstockError
-from penstock.core.histogram import Histogram
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.methods import decode_method, encode_method
 

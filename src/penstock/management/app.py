@@ -41,7 +41,7 @@ from penstock.core.errors import (
     Unavailable,
     Undecided,
 )
-from penstock.core.event_book import Actor
+from penstock.core.events.book import Actor
 from penstock.gate import Gate
 from penstock.management.api.metrics import metrics_application
 from penstock.management.facts.on_loop import answered

@@ -20,7 +20,7 @@ from penstock.broker.oauth.tokens import TOKEN_MAX_CHARS
 from penstock.broker.rules.access import User
 from penstock.broker.rules.judges import Source
 from penstock.core.clock_types import MonoMs, WallMs
-from penstock.core.traffic import AMQP, NSQ
+from penstock.core.counting.traffic import AMQP, NSQ
 from penstock.protocols.amqp.description import AmqpDescription
 from penstock.protocols.amqp.handshake import FRAME_MIN_BYTES, Limits
 from penstock.protocols.amqp.link import CancelSink

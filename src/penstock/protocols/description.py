@@ -7,8 +7,8 @@ names it.  The base is that of a session management does not show: links between
 from collections.abc import Iterator, Sequence
 
 from penstock.core.clock_types import WallMs
-from penstock.core.event_book import EventBook
-from penstock.core.traffic import Traffic
+from penstock.core.counting.traffic import Traffic
+from penstock.core.events.book import EventBook
 from penstock.management.facts.sessions import (
     ChannelFacts,
     ConnectionFacts,

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import mypyc_attr
 
 from penstock.core.confirm_watermark import PendingConfirms
+from penstock.core.counting.traffic import DropCounters
 from penstock.core.credit import FlowBook
 from penstock.core.long_work import LongWorks
-from penstock.core.traffic import DropCounters
 from penstock.queues.limits import DeadLetterBatch
 from penstock.queues.sampling import Sampling
 

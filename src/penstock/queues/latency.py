@@ -12,7 +12,7 @@ from typing import final
 from mypy_extensions import i64
 
 from penstock.core.clock_types import WallMs
-from penstock.core.histogram import SlidingHistogram
+from penstock.core.counting.histogram import SlidingHistogram
 from penstock.core.message import Message
 
 PublishTime = Callable[[Message], int]

@@ -9,7 +9,7 @@ the one before), so percentiles can be weighed.  The collector of the queues' ra
 there may be (``begin``); a queue that suddenly is faster halves its share by itself.
 
 What stays open for ``OPEN_MAX_MS`` is noted as that, and forgotten.  A message of a trace
-(``core/spans.py``) is watched in the same way, whether it is a sample or not (``follow``).
+(``core/counting/spans.py``) is watched in the same way, whether it is a sample or not (``follow``).
 """
 
 from collections.abc import Callable
@@ -18,10 +18,10 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.core.clock_types import WallMs
-from penstock.core.event_book import EventBook
-from penstock.core.histogram import Histogram
+from penstock.core.counting.histogram import Histogram
+from penstock.core.counting.spans import DELIVER, QUEUE, Facts, Span, SpanBook
+from penstock.core.events.book import EventBook
 from penstock.core.message import REDELIVERED, SAMPLED, Message
-from penstock.core.spans import DELIVER, QUEUE, Facts, Span, SpanBook
 
 OPEN_MAX: Final = 64
 """Of one queue; a consumer that holds more for long has its story told by these."""

@@ -26,9 +26,9 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.counting.traffic import ExchangeTraffic
 from penstock.core.headers import DELAY_HEADER, delay_in
 from penstock.core.steps import steps
-from penstock.core.traffic import ExchangeTraffic
 from penstock.routing.consistent_hash import CONSISTENT_HASH, HashMatcher
 from penstock.routing.headers import HeadersMatcher, arguments_key
 from penstock.routing.matcher import DirectMatcher, FanoutMatcher, Matcher, RoutingContext

@@ -16,7 +16,7 @@ from typing import Final
 
 from penstock.core.clock_types import MonoMs
 from penstock.core.errors import SettingInvalid
-from penstock.core.line_limit import LineLimit
+from penstock.core.events.line_limit import LineLimit
 from penstock.runtime.connection import UNIX, Connection
 from penstock.runtime.output_budget import KERNEL_UNSENT_BYTES
 from penstock.runtime.proxy_protocol import ProxySocket

@@ -20,7 +20,7 @@ import struct
 import time
 from typing import Any, Final, NamedTuple
 
-from penstock.core.line_limit import LineLimit
+from penstock.core.events.line_limit import LineLimit
 from penstock.runtime.connection import Connection
 from penstock.runtime.secure_socket import SecureSocket
 from penstock.settings.listener_table import is_loopback

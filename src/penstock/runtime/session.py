@@ -14,7 +14,7 @@ from penstock.broker.rules.access import User
 from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.credit import READER, FlowBook, FlowPeer
 from penstock.core.errors import BrokerError, Undecided
-from penstock.core.event_book import NODE, Actor
+from penstock.core.events.book import NODE, Actor
 from penstock.core.message import Message
 from penstock.core.pending import Ticket
 from penstock.queues.allocator import Delivery

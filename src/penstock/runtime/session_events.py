@@ -6,7 +6,7 @@ keeps the name it came in by, because later there is no socket to ask.
 
 from typing import cast
 
-from penstock.core.event_book import EventBook
+from penstock.core.events.book import EventBook
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 from penstock.runtime.connection import Connection

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from penstock.core.errors import SettingInvalid
-from penstock.core.line_limit import LineLimit
+from penstock.core.events.line_limit import LineLimit
 from penstock.secrets.sources import secret_of
 from penstock.settings.listener_table import LISTENERS, ListenerKind
 from penstock.settings.settings import Settings

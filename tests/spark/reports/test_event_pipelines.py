@@ -20,7 +20,7 @@ import pytest
 from penstock.cli.failure import BrokerUnavailable
 from penstock.cli.management import Management
 from penstock.core.clock_types import WallMs
-from penstock.core.event_kinds import line_of
+from penstock.core.events.kinds import line_of
 from penstock.spark.dataframes.event_frames import NoEvents, fetch_events
 from penstock.spark.reports.flow import flow_report
 from penstock.spark.reports.latency import latency_report

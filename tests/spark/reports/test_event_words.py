@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.core.bottleneck import NOTHING, QUEUES, bottleneck
+from penstock.core.counting.bottleneck import NOTHING, QUEUES, bottleneck
 from penstock.spark.reports.flow import in_words
 
 

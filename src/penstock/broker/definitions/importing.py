@@ -22,7 +22,7 @@ from penstock.broker.topology.internal_queues import is_internal
 from penstock.broker.topology.mirror_copies import is_copy
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.errors import AccessRefused, Blocked, BrokerError, PreconditionFailed
-from penstock.core.event_book import NODE, Actor
+from penstock.core.events.book import NODE, Actor
 from penstock.core.pending import Pending
 from penstock.queues.context import CLASSIC
 from penstock.storage.definitions.parameters import ParameterRecord

@@ -14,7 +14,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.core.clock_types import WallMs
-from penstock.core.event_book import Actor, EventBook
+from penstock.core.events.book import Actor, EventBook
 from penstock.settings.entry import network_of
 
 TOLD_MAX: Final[i64] = 20

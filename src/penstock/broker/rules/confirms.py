@@ -25,7 +25,7 @@ from mypy_extensions import i64
 
 from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirm, all_done
-from penstock.core.histogram import Histogram
+from penstock.core.counting.histogram import Histogram
 
 DEAD_HEAD_MIN: Final[i64] = 1024
 NOTHING: Final[i64] = 1 << 62

@@ -15,7 +15,7 @@ from mypy_extensions import mypyc_attr
 
 from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.errors import AccessRefused
-from penstock.core.event_book import Actor
+from penstock.core.events.book import Actor
 from penstock.core.pending import Ticket
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from penstock.broker.rules.judges import NAMELESS, Account, Backend, Credentials
 from penstock.broker.rules.lockouts import NO_LOCKOUT, Lockout, LockoutRule, Lockouts, News
 from penstock.broker.rules.passwords import Passwords
 from penstock.core.clock_types import WallMs
+from penstock.core.counting.traffic import AMQP, NSQ
 from penstock.core.errors import AccessRefused, EntryRefused, LoginRefused, Undecided
-from penstock.core.event_book import EventBook
-from penstock.core.traffic import AMQP, NSQ
+from penstock.core.events.book import EventBook
 from penstock.settings.entry import AddressRules
 
 HTTP: Final = "http"

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from penstock.broker.rules.admission import Admission
 from penstock.broker.rules.declared_bytes import EACH_BYTES, declared_bytes
 from penstock.core.errors import Blocked, Undecided
-from penstock.core.event_book import NODE, Actor, EventBook
+from penstock.core.events.book import NODE, Actor, EventBook
 from penstock.core.pending import Pending
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from penstock.core.clock_types import WallMs
-from penstock.core.event_book import EventBook
+from penstock.core.events.book import EventBook
 from penstock.core.letters import HeaderWriter
 from penstock.core.message import PERSISTENT, PRIORITY_BITS, Message
 from penstock.core.pending import Pending, Ticket

@@ -8,10 +8,10 @@ from penstock.broker.rules.access import User
 from penstock.broker.topology.internal_queues import is_history
 from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirms
+from penstock.core.counting.traffic import ExchangeTraffic
 from penstock.core.errors import AccessRefused, NotAllowed, PreconditionFailed
 from penstock.core.message import Message, body_size
 from penstock.core.steps import STEPS_MAX, steps
-from penstock.core.traffic import ExchangeTraffic
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import NSQ_TOPIC, Exchange
 from penstock.storage.definitions.records import ExchangeRecord

@@ -48,10 +48,10 @@ from penstock.broker.topology.routes import (
 from penstock.broker.topology.topics import Topics, check_topic_exchange
 from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirms
+from penstock.core.counting.traffic import Churn, ExchangeTraffic
 from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.core.message import Address, Message
 from penstock.core.pending import Pending
-from penstock.core.traffic import Churn, ExchangeTraffic
 from penstock.queues.consumers import Consumer
 from penstock.queues.context import QueueIdentity
 from penstock.queues.queue import Queue

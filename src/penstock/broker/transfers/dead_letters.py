@@ -23,10 +23,10 @@ from penstock.broker.topology.vhost import Vhost
 from penstock.broker.transfers.replies import Replies
 from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirm, all_over, any_refused, any_stranded
+from penstock.core.counting.traffic import DropCounters
 from penstock.core.headers import HeaderReader
 from penstock.core.letters import HeaderWriter
 from penstock.core.message import PENDING, PERSISTENT, Message, priority_flags
-from penstock.core.traffic import DropCounters
 from penstock.core.turn_part import TurnPart
 from penstock.queues.context import QueueContext
 from penstock.queues.limits import DeadLetterBatch

@@ -24,10 +24,10 @@ from typing import Final, final
 from penstock.broker.topology.routes import Route, any_refuses, count_published
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.clock_types import WallMs
+from penstock.core.counting.traffic import ExchangeTraffic
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.headers import HeaderReader
 from penstock.core.message import REDELIVERED, STORED, Address, Message, body_size
-from penstock.core.traffic import ExchangeTraffic
 from penstock.queues.queue import Queue
 from penstock.routing.matcher import RoutingContext
 from penstock.routing.steps import RouteUnfinished, RoutingShare

@@ -36,7 +36,7 @@ from penstock.cluster.agreement.coordinator import (
 from penstock.cluster.agreement.draft import Draft
 from penstock.core.clock_types import MonoMs
 from penstock.core.errors import NotFound, Unavailable, Undecided
-from penstock.core.event_book import Actor
+from penstock.core.events.book import Actor
 from penstock.core.pending import Pending, Ticket
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from penstock.cluster.agreement.drafting import Drafting
 from penstock.cluster.agreement.locating import Locating
 from penstock.cluster.agreement.records_here import record_of
 from penstock.core.clock_types import MonoMs
-from penstock.core.event_book import NODE, Actor
+from penstock.core.events.book import NODE, Actor
 from penstock.core.pending import Pending
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange

@@ -9,7 +9,7 @@ from typing import final
 
 from penstock.cluster.agreement.mirror_keys import Place
 from penstock.cluster.agreement.queue_views import CHANGES, CopyNews
-from penstock.core.event_book import EventBook
+from penstock.core.events.book import EventBook
 
 
 @final

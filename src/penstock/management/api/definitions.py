@@ -20,7 +20,7 @@ from penstock.broker.definitions.exporting import DefinitionsExport
 from penstock.broker.definitions.importing import DefinitionsImport, ImportPlan
 from penstock.broker.rules.access import SALT_BYTES
 from penstock.broker.rules.log_ins import HTTP
-from penstock.core.event_book import Actor
+from penstock.core.events.book import Actor
 from penstock.management.facts.on_loop import AGAIN_S
 from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import BODY_MAX_BYTES, json_response, must_be_plain

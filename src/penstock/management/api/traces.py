@@ -4,9 +4,10 @@
     GET /api/penstock/traces/{trace}   {"now_ms": …, "steps": […], "open": […]}
 
 ``trace`` are the 32 digits in the header ``traceparent`` of a message.  A step is a span
-(``core/spans.py``); ``open`` says where the message is now: ``in_queue``, or ``at_consumer``.
-Only queues that the visitor may read are shown.  A trace is followed for ten minutes, on the node
-that is asked; of too many, the oldest of the user who follows most is forgotten.
+(``core/counting/spans.py``); ``open`` says where the message is now: ``in_queue``, or
+``at_consumer``.  Only queues that the visitor may read are shown.  A trace is followed for ten
+minutes, on the node that is asked; of too many, the oldest of the user who follows most is
+forgotten.
 """
 
 import re
@@ -17,7 +18,7 @@ from aiohttp import web
 
 from penstock.broker.rules.judges import READ
 from penstock.clocks import wall_ms
-from penstock.core.spans import PUBLISH, QUEUE, Span
+from penstock.core.counting.spans import PUBLISH, QUEUE, Span
 from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import json_response
 from penstock.management.http.endpoints import Endpoints, NotThere

@@ -21,7 +21,7 @@ from penstock.broker.rules.access import User
 from penstock.broker.rules.judges import NAMELESS
 from penstock.broker.rules.rights import Rights, covers
 from penstock.core.errors import AccessRefused, LoginRefused
-from penstock.core.event_book import NODE, Actor
+from penstock.core.events.book import NODE, Actor
 from penstock.settings.listener_table import is_loopback
 
 EVERYTHING: Final = (".*", ".*", ".*")

@@ -18,7 +18,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
 from penstock.broker.rules.bounded_events import TOLD_MAX
-from penstock.core.event_book import NODE, Actor, EventBook
+from penstock.core.events.book import NODE, Actor, EventBook
 from penstock.management.http.access import asking_now
 
 CATEGORIES: Final[Mapping[str, str]] = {

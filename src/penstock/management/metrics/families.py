@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from math import isnan
 from typing import Final, NamedTuple
 
-from penstock.core.histogram import Histogram
+from penstock.core.counting.histogram import Histogram
 
 COUNTER: Final = "counter"
 GAUGE: Final = "gauge"

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple, ParamSpec, TypeVar, cast
 
 from penstock.broker.administration import CLUSTER_ID
 from penstock.clocks import wall_ms
-from penstock.core.histogram import Histogram
-from penstock.core.traffic import PROTOCOLS, DropCounters
+from penstock.core.counting.histogram import Histogram
+from penstock.core.counting.traffic import PROTOCOLS, DropCounters
 from penstock.management.facts.on_loop import SLICE, OnLoop, Part, portions
 from penstock.management.facts.rows import Row
 from penstock.management.facts.sessions import ChannelFacts, ConnectionFacts, ListenerFacts

@@ -16,7 +16,7 @@ from typing import Final, cast
 from aiohttp import web
 
 from penstock import __version__
-from penstock.core.traffic import PROTOCOLS, TRAFFIC_FIELDS
+from penstock.core.counting.traffic import PROTOCOLS, TRAFFIC_FIELDS
 from penstock.management.metrics import families as f
 from penstock.management.metrics import own
 from penstock.management.metrics.families import CONTENT_TYPE, Family, labels, prefixed, spelt

@@ -8,7 +8,7 @@ from typing import cast
 
 from penstock.broker.topology.topics import PREFIX
 from penstock.broker.topology.vhost import Vhost
-from penstock.core.event_kinds import NODE_ITSELF
+from penstock.core.events.kinds import NODE_ITSELF
 from penstock.management.facts.rows import (
     DEFAULT_EXCHANGE_IN_PATHS,
     Row,

@@ -9,7 +9,7 @@ hours is ours; what is kept of the node and its totals outlives the process (``h
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from penstock.core.traffic import TRAFFIC_FIELDS
+from penstock.core.counting.traffic import TRAFFIC_FIELDS
 
 FINE_S: Final = 605
 BASIC: Final = ((3600, 60),)

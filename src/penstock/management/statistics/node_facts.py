@@ -18,7 +18,7 @@ import aiohttp
 
 from penstock import __version__
 from penstock.broker.rules.alarms import UNKNOWN, Alarms
-from penstock.core.io_counts import IoCounts
+from penstock.core.counting.io_counts import IoCounts
 from penstock.core.rabbitmq_plugins import BUILT_IN
 from penstock.management.facts.rows import Row
 from penstock.management.statistics.completing import Statistics

@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.clocks import wall_ms
-from penstock.core.traffic import PROTOCOLS, TRAFFIC_FIELDS, ExchangeTraffic
+from penstock.core.counting.traffic import PROTOCOLS, TRAFFIC_FIELDS, ExchangeTraffic
 from penstock.management.facts.on_loop import SLICE, Part
 from penstock.management.facts.sessions import SessionInspector, SessionTally
 from penstock.management.statistics.kinds import (

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
-from penstock.core.histogram import Histogram
+from penstock.core.counting.histogram import Histogram
 from penstock.management.facts.on_loop import SLICE, OnLoop, portions
 from penstock.management.facts.sessions import SessionTally
 from penstock.management.statistics.completing import Statistics

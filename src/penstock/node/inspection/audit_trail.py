@@ -5,8 +5,8 @@
     {"at":"2026-11-27T19:10:00.123Z","user":"ann","protocol":"http","address":"10.0.0.7",
      "action":"queue_deleted","object":{"vhost":"/","queue":"orders"},"answer":"ok","crc":"0a1b2c3d"}
 
-An action is a kind of event (``core/event_kinds``), its object the fields of the event.  Nothing of
-a message, no password and no hash is in any of them.
+An action is a kind of event (``core/events/kinds.py``), its object the fields of the event.
+Nothing of a message, no password and no hash is in any of them.
 
 A client may not wash away what others did: of one user and action the first ``SHARE`` within a
 minute are records, the others are one record that counts them.  (It has nothing to do with
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from penstock.core.clock_types import WallMs
-from penstock.core.event_book import NODE, Actor, Noted
-from penstock.core.event_kinds import KINDS, checked_line, encoded, fields_of, read_line
+from penstock.core.events.book import NODE, Actor, Noted
+from penstock.core.events.kinds import KINDS, checked_line, encoded, fields_of, read_line
 from penstock.management.http.control import TrailQuery
 from penstock.runtime.disk.event_log import EventLog, event_files
 

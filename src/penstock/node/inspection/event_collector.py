@@ -19,7 +19,7 @@ from penstock.broker.broker import Broker
 from penstock.clocks import wall_ms
 from penstock.core.clock_types import MonoMs
 from penstock.core.credit import CHANNEL, IDLE_AFTER_MS, KINDS, QUEUE, READER, FlowPeer
-from penstock.core.event_book import EventBook
+from penstock.core.events.book import EventBook
 from penstock.node.inspection.audit_trail import AuditTrail
 from penstock.node.inspection.event_exchange import EventExchange
 from penstock.node.inspection.flow_view import because, stage_name, waited_for, why_most

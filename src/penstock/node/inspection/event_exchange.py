@@ -16,9 +16,9 @@ from penstock.broker.rules.log_ins import PROTOCOLS
 from penstock.broker.topology.vhost import Vhost
 from penstock.clocks import wall_ms
 from penstock.core.clock_types import WallMs
-from penstock.core.event_book import Noted
-from penstock.core.event_kinds import KINDS, NODE_ITSELF, fields_of
-from penstock.core.traffic import AMQP as AMQP091
+from penstock.core.counting.traffic import AMQP as AMQP091
+from penstock.core.events.book import Noted
+from penstock.core.events.kinds import KINDS, NODE_ITSELF, fields_of
 from penstock.node.inspection.log_exchange import own_exchange, publish_own, some_of
 from penstock.protocols.amqp.codec.properties import Properties
 from penstock.settings.settings import Settings

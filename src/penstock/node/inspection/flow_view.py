@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from penstock.broker.rules.flow import Flow
-from penstock.core.bottleneck import LEAST, bottleneck
+from penstock.core.counting.bottleneck import LEAST, bottleneck
 from penstock.core.credit import CHANNEL, HISTORY_S, KINDS, NODE, QUEUE, READER, STORE, FlowPeer
 from penstock.node.sessions import describe
 from penstock.queues.queue import Queue

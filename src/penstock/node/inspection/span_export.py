@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from penstock import __version__
 from penstock.core.clock_types import WallMs
+from penstock.core.counting.spans import Span, SpanBook, trace_of
 from penstock.core.errors import SettingInvalid
-from penstock.core.spans import Span, SpanBook, trace_of
 from penstock.settings.settings import Settings
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Final
 
 from penstock.broker.rules.log_ins import RANGES
-from penstock.core.event_book import Event
-from penstock.core.event_kinds import KINDS
-from penstock.core.traffic import NSQ
+from penstock.core.counting.traffic import NSQ
+from penstock.core.events.book import Event
+from penstock.core.events.kinds import KINDS
 
 CHANNEL: Final = "connection ({connection}): channel {channel}"
 QUEUE: Final = "queue '{queue}' in vhost '{vhost}'"

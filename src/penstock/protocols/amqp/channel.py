@@ -24,6 +24,7 @@ from penstock.broker.rules.judges import READ
 from penstock.broker.transfers.replies import REPLY_TO
 from penstock.cluster.remote.queue_places import subscribe_anew
 from penstock.core.clock_types import WallMs
+from penstock.core.counting.traffic import Traffic
 from penstock.core.credit import cost_of
 from penstock.core.errors import (
     BrokerError,
@@ -36,7 +37,6 @@ from penstock.core.errors import (
 from penstock.core.message import REDELIVERED, Message
 from penstock.core.pending import Pending, Ticket, after, then
 from penstock.core.steps import steps
-from penstock.core.traffic import Traffic
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.encoder import short_bytes, write_deliveries, write_get_ok
 from penstock.protocols.amqp.codec.events import AckRun, PublishRun

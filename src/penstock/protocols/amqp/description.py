@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, cast
 
 from penstock.core.clock_types import WallMs
-from penstock.core.traffic import Traffic
+from penstock.core.counting.traffic import Traffic
 from penstock.management.facts.sessions import (
     ChannelFacts,
     ConnectionFacts,

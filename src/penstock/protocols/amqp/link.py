@@ -21,10 +21,10 @@ from penstock.broker.topology.changes import NO_MEMORY, Ask
 from penstock.broker.topology.routes import Route
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.clock_types import WallMs
+from penstock.core.counting.traffic import AMQP, Traffic
 from penstock.core.message import Address
 from penstock.core.pending import Pending
 from penstock.core.steps import STEPS_MAX, steps
-from penstock.core.traffic import AMQP, Traffic
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.decoder import AmqpDecoder
 from penstock.protocols.amqp.codec.errors import NOT_ALLOWED, RESOURCE_ERROR, ProtocolViolation

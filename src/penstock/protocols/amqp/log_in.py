@@ -12,8 +12,8 @@ from typing import Final, final
 from penstock.broker.rules.access import User
 from penstock.broker.rules.judges import Inquiry, Source
 from penstock.broker.rules.log_ins import NO_CREDENTIALS, LogIn
+from penstock.core.counting.traffic import AMQP
 from penstock.core.errors import AccessRefused, EntryRefused, LoginRefused, NotAllowed, Undecided
-from penstock.core.traffic import AMQP
 from penstock.protocols.amqp.codec.methods import Method
 from penstock.protocols.amqp.handshake import EXTERNAL, KNOWN_MECHANISMS, credentials_in
 from penstock.protocols.amqp.link import Link

@@ -31,13 +31,13 @@ from penstock.broker.topology.routes import (
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirm
+from penstock.core.counting.traffic import Traffic
 from penstock.core.credit import cost_of
 from penstock.core.errors import PreconditionFailed, Unavailable, Undecided
 from penstock.core.long_work import AT_ONCE, FREEING_STEPS, LongWork
 from penstock.core.message import ASKS_REPLY, COPIES, Address, Message
 from penstock.core.pending import Pending, Ticket
 from penstock.core.steps import STEPS_MAX, steps
-from penstock.core.traffic import Traffic
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.encoder import short_bytes, write_ack, write_nack, write_return
 from penstock.protocols.amqp.codec.events import PublishRun

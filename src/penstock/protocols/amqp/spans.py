@@ -10,8 +10,8 @@ While the book is off, a run and a delivery cost one look at ``on`` each.
 """
 
 from penstock.core.clock_types import WallMs
+from penstock.core.counting.spans import PUBLISH, Facts, Span
 from penstock.core.message import SAMPLED, Address, Message
-from penstock.core.spans import PUBLISH, Facts, Span
 from penstock.protocols.amqp.codec.trace_context import trace_parent
 from penstock.protocols.amqp.link import Link
 from penstock.queues.allocator import Delivery

@@ -24,8 +24,8 @@ from urllib.parse import urlencode
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from penstock.core.errors import PenstockError
+from penstock.core.events.line_limit import LineLimit
 from penstock.core.json_reading import json_of
-from penstock.core.line_limit import LineLimit
 from penstock.protocols.nsq.rights import PUBLISH, SUBSCRIBE, AuthRequest, Grant, Identified
 from penstock.protocols.nsq.shared import Authority
 

@@ -24,10 +24,10 @@ from penstock.broker.topology.topics import TopicChannel
 from penstock.broker.topology.vhost import Vhost
 from penstock.cluster.remote.queue_places import subscribe_anew
 from penstock.core.clock_types import WallMs
+from penstock.core.counting.traffic import Traffic
 from penstock.core.errors import BrokerError, NotInFlight
 from penstock.core.message import Message
 from penstock.core.pending import Pending, then
-from penstock.core.traffic import Traffic
 from penstock.protocols.nsq.codec.commands import BadCommand, decimal, text_of
 from penstock.protocols.nsq.codec.contents import id_of
 from penstock.protocols.nsq.codec.frames import write_message

@@ -7,8 +7,8 @@ has not identified itself has a user already, so it is shown from its first byte
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from penstock.core.event_book import EventBook
-from penstock.core.traffic import Traffic
+from penstock.core.counting.traffic import Traffic
+from penstock.core.events.book import EventBook
 from penstock.management.facts.sessions import (
     ChannelFacts,
     ConnectionFacts,

@@ -20,7 +20,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, cast
 
-from penstock.core.line_limit import LineLimit
+from penstock.core.events.line_limit import LineLimit
 from penstock.protocols.nsq.layer_stack import SNAPPY, TLS, Layers, LayerStack
 from penstock.runtime.connection import Carrier
 from penstock.runtime.secure_socket import SecureSocket

@@ -16,8 +16,8 @@ from penstock.broker.rules.judges import NAMELESS, READ, Source
 from penstock.broker.rules.rights import Rights
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.clock_types import MonoMs
+from penstock.core.counting.traffic import NSQ, Traffic
 from penstock.core.errors import AccessRefused, BrokerError, EntryRefused, LoginRefused
-from penstock.core.traffic import NSQ, Traffic
 from penstock.protocols.nsq.codec.commands import BadCommand, quoted, text_of
 from penstock.protocols.nsq.layer_stack import TLS, LayerStack
 from penstock.protocols.nsq.rights import AuthRequest, Identified, check_publish, check_subscribe

@@ -23,10 +23,10 @@ from penstock.broker.topology.topics import Topic
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirm, all_done, any_lost
+from penstock.core.counting.traffic import Traffic
 from penstock.core.credit import cost_of
 from penstock.core.errors import BrokerError, NotFound
 from penstock.core.pending import Pending
-from penstock.core.traffic import Traffic
 from penstock.protocols.nsq.codec.commands import BadCommand, PublishRun
 from penstock.protocols.nsq.codec.frames import OK, error_frame
 from penstock.protocols.nsq.shared import NsqShared

@@ -21,10 +21,10 @@ from mypy_extensions import i64
 from penstock.broker.topology.topics import is_name, queue_name
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.clock_types import WallMs
+from penstock.core.counting.traffic import Traffic
 from penstock.core.errors import BrokerError, Undecided
 from penstock.core.pending import Pending
 from penstock.core.steps import STEPS_MAX, steps
-from penstock.core.traffic import Traffic
 from penstock.protocols.nsq.codec.commands import (
     BadCommand,
     Command,

@@ -13,8 +13,8 @@ from penstock.broker.broker import Broker
 from penstock.broker.rules.access import User
 from penstock.broker.rules.judges import Source
 from penstock.broker.rules.log_ins import LogIn, LogIns
+from penstock.core.counting.traffic import NSQ
 from penstock.core.errors import AccessRefused, AuthRequired
-from penstock.core.traffic import NSQ
 from penstock.protocols.nsq.codec.identify import IdentifyLimits
 from penstock.protocols.nsq.codec.ids import IdFactory
 from penstock.protocols.nsq.codec.reader import ReaderLimits

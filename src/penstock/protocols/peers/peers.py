@@ -34,7 +34,7 @@ from penstock.clocks import mono_ms
 from penstock.cluster.remote.link_session import Delivery
 from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.credit import FlowBook
-from penstock.core.line_limit import LineLimit
+from penstock.core.events.line_limit import LineLimit
 from penstock.protocols.peers.codec.frames import (
     ENDED,
     NOT_A_MEMBER,

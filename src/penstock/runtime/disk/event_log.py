@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.clocks import wall_ms
-from penstock.core.event_kinds import line_of
+from penstock.core.events.kinds import line_of
 
 EVENTS: Final = "events"
 FILE_NAME: Final = re.compile(r"([a-z]+)-([0-9]{8,})\.jsonl")

@@ -7,7 +7,7 @@ apart.  SQLite's own reads and writes are not counted.
 import threading
 from time import perf_counter_ns
 
-from penstock.core.io_counts import IoCounts
+from penstock.core.counting.io_counts import IoCounts
 from penstock.storage.common.files import IoMeter
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.errors import PenstockError
-from penstock.core.event_kinds import CHECK_BEGINS, CHECK_BYTES, FIELDS
+from penstock.core.events.kinds import CHECK_BEGINS, CHECK_BYTES, FIELDS
 from pyspark_penstock.endpoints import parse_url
 from pyspark_penstock.report_client import EventClient
 

@@ -13,7 +13,7 @@ import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.bottleneck import LEAST, NOTHING, Verdict, bottleneck
+from penstock.core.counting.bottleneck import LEAST, NOTHING, Verdict, bottleneck
 from penstock.spark.dataframes.event_frames import Covered, NoEvents, read_events
 
 if TYPE_CHECKING:

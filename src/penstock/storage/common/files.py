@@ -108,7 +108,7 @@ class IoMeter:
         return 0
 
     def took(self, operation: str, began: int) -> None:
-        """``operation`` is one of ``core.io_counts.OPERATIONS``."""
+        """``operation`` is one of ``core.counting.io_counts.OPERATIONS``."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

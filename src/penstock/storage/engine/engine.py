@@ -18,7 +18,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.core.clock_types import WallMs
-from penstock.core.event_book import EventBook
+from penstock.core.events.book import EventBook
 from penstock.storage.common.disk_jobs import JobBoard
 from penstock.storage.common.files import FileSystem
 from penstock.storage.engine.garbage import SegmentGarbage

@@ -12,7 +12,7 @@ from typing import final
 from mypy_extensions import i64
 
 from penstock.core.clock_types import WallMs
-from penstock.core.event_book import EventBook
+from penstock.core.events.book import EventBook
 from penstock.storage.engine.memory_monitor import MemoryMonitor, QueueMemory, holdings_of
 from penstock.storage.engine.ram import RamAccount
 from penstock.storage.engine.resting_queue import INFINITE, RestingQueue

@@ -18,11 +18,11 @@ from penstock.broker.topology.vhost import Vhost
 from penstock.clocks import wall_ms
 from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import all_done
+from penstock.core.counting.traffic import NSQ
 from penstock.core.errors import AccessRefused, AuthRequired, NotFound
-from penstock.core.event_book import Actor
+from penstock.core.events.book import Actor
 from penstock.core.message import PERSISTENT, Message
 from penstock.core.pending import Pending, then
-from penstock.core.traffic import NSQ
 from penstock.protocols.nsq.codec.contents import PERSISTENT_MODE, TRANSIENT_MODE, ContentMaker
 from penstock.protocols.nsq.codec.ids import SUFFIXES
 from penstock.protocols.nsq.http.answers import HttpRefused

@@ -21,8 +21,8 @@ from penstock.broker.lookup import Lookup, LookupNode
 from penstock.broker.topology.topics import is_name
 from penstock.clocks import wall_ms
 from penstock.core.errors import BrokerError
+from penstock.core.events.line_limit import LineLimit
 from penstock.core.json_reading import json_of
-from penstock.core.line_limit import LineLimit
 from penstock.gate import Gate
 from penstock.protocols.nsq.http.answers import VERSION, go_json
 from penstock.protocols.nsq.http.config import NsqConfig

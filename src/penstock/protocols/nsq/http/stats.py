@@ -24,7 +24,7 @@ from typing import Any, Final, cast
 from penstock import __version__
 from penstock.broker.topology.topics import Topic, TopicChannel
 from penstock.clocks import wall_ms
-from penstock.core.histogram import Histogram
+from penstock.core.counting.histogram import Histogram
 from penstock.protocols.nsq.http.admin import NsqAdmin
 from penstock.protocols.nsq.http.answers import VERSION, sorted_in_pieces
 from penstock.protocols.nsq.session import NsqSession

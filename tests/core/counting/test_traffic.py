@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.traffic import (
+from penstock.core.counting.traffic import (
     AMQP,
     NSQ,
     TRAFFIC_FIELDS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.core.clock_types import WallMs
-from penstock.core.spans import FOLLOW_MS, FOLLOWED_MAX, PUBLISH, SPANS_MAX, Span, SpanBook
+from penstock.core.counting.spans import FOLLOW_MS, FOLLOWED_MAX, PUBLISH, SPANS_MAX, Span, SpanBook
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"

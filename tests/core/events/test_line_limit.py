@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.line_limit import LineLimit
+from penstock.core.events.line_limit import LineLimit
 
 
 def test_of_each_key_there_are_so_many_lines_in_a_window() -> None:

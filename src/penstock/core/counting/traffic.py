@@ -15,7 +15,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.core.histogram import Histogram
+from penstock.core.counting.histogram import Histogram
 from penstock.core.letters import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 
 AMQP: Final = "amqp091"

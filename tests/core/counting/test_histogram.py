@@ -7,7 +7,7 @@ import math
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.core.histogram import Histogram, SlidingHistogram, bucket_middle, bucket_of
+from penstock.core.counting.histogram import Histogram, SlidingHistogram, bucket_middle, bucket_of
 
 values_ns = st.one_of(
     st.integers(0, 200),

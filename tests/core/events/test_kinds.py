@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.event_book import EVENTS_MAX, NODE, EventBook
-from penstock.core.event_kinds import FIELDS, KINDS, line_of, read_line
+from penstock.core.events.book import EVENTS_MAX, NODE, EventBook
+from penstock.core.events.kinds import FIELDS, KINDS, line_of, read_line
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 SAMPLE = {"string": 'q"uéue\n', "long": 1 << 40, "double": 0.5, "boolean": True}
 
 

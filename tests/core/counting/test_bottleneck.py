@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.bottleneck import (
+from penstock.core.counting.bottleneck import (
     ALARM,
     CHANNELS,
     NODES,

@@ -1,0 +1,1 @@
+"""What is counted where it passes, and what the counts say: rates, times, the bottleneck."""
