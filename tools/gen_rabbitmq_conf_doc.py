@@ -35,39 +35,43 @@ penstock config check --config /etc/rabbitmq/rabbitmq.conf
 penstock serve --config /etc/rabbitmq/rabbitmq.conf
 ```
 
-`PENSTOCK_CONFIG` names it as well, and so do `RABBITMQ_CONFIG_FILE` (with `.conf` or without; it
-need not exist) and `RABBITMQ_CONFIG_FILES` (a directory of such files, read in the order of their
-names). What is stronger wins: flags, then `PENSTOCK_*`, then `RABBITMQ_*`, then files.
+You can also name it in `PENSTOCK_CONFIG` or `RABBITMQ_CONFIG_FILE` (with `.conf` or without; it
+need not exist). `RABBITMQ_CONFIG_FILES` names a directory of such files, read in the order of their
+names. Flags override `PENSTOCK_*`, these override `RABBITMQ_*`, and these override files.
 
 A file named `*.config` has Erlang terms, as RabbitMQ's older `rabbitmq.config` and as
 `advanced.config`, which `RABBITMQ_ADVANCED_CONFIG_FILE` names. Settings of the applications
-`rabbit`, `rabbitmq_management` and `rabbitmq_prometheus` mean what the keys below mean. As with
-RabbitMQ an advanced file comes after the others, and neither it nor the directory is read beside a
-main file of Erlang terms, which also wins over a `.conf` of the same name.
+`rabbit`, `rabbitmq_management` and `rabbitmq_prometheus` mean the same as the keys below. As with
+RabbitMQ an advanced file is read last. A main file of Erlang terms wins over a `.conf` of the same
+name, and neither a directory nor an advanced file is read beside it.
 
-Nothing is ignored in silence. A key that RabbitMQ knows and Penstock does not obey is named once,
-with file, line and reason; an unknown key stops the start, with the nearest one that exists (in
-Erlang terms it is a warning, since RabbitMQ does not check those); so does a value RabbitMQ would
-not take. `penstock config explain KEY` says what a key means here.
+Nothing is ignored in silence:
 
-A line that asks for security which Penstock does not have stops the start as well: the rows marked
-**stops the start** below, a list of `auth_mechanisms` without PLAIN and AMQPLAIN, and (whatever you
-accept) an `auth_backends` with a backend that is [not there](log-ins.md), as `ldap`. A list of
-`ssl_options.versions` with TLS 1.3 and without 1.2 sets `ssl_min_version`. With
+- A key that RabbitMQ knows and Penstock does not obey earns a warning with file, line and reason.
+- An unknown key stops the start, and the error names the nearest one that exists. In Erlang terms
+  it is a warning, since RabbitMQ does not check those.
+- A value that RabbitMQ would not take stops the start.
+
+`penstock config explain KEY` says what a key means here.
+
+A line that asks for security which Penstock does not have stops the start as well. Such lines are
+those marked **stops the start** below, and `auth_mechanisms` without PLAIN and AMQPLAIN. With
 `accept_missing_security` (`PENSTOCK_ACCEPT_MISSING_SECURITY=true`) the node starts, and each such
-line is a warning.
+line is a warning. A [backend that is not there](log-ins.md), such as `ldap`, always stops the
+start. `ssl_options.versions` with TLS 1.3 and without 1.2 sets `ssl_min_version`.
 
-Three things differ from RabbitMQ:
+Two things differ from RabbitMQ:
 
-- A listener without an address is bound to `bind`, which is `127.0.0.1` unless you say otherwise;
+- A listener without an address is bound to `bind`, by default `127.0.0.1`;
   RabbitMQ opens it to the network. Write `listeners.tcp.default = 0.0.0.0:5672`, or set
   `PENSTOCK_BIND=0.0.0.0`, which also opens the management API.
-- There is one listener of a kind; of further ones you are warned.
-- `ssl_options` of a file that lists no `listeners.ssl` have no effect, as there.
+- There is one listener of a kind; further ones earn a warning.
+
+As with RabbitMQ, `ssl_options` have no effect in a file that lists no `listeners.ssl`.
 
 On `SIGHUP` (`systemctl reload penstock`) all sources are read again. Log settings, memory and disk
-limits, `connection_max`, `consumer_timeout` and certificates change at once; what counts from the
-next start on is named in the log. A file with a fault changes nothing.
+limits, `connection_max`, `consumer_timeout` and certificates change at once. The log names settings
+that wait for the next start. A file with a fault changes nothing.
 
 ## Keys that are obeyed
 
@@ -79,9 +83,9 @@ SEEDS_PAGE = """
 ## New virtual hosts
 
 The keys `default_limits.vhosts`, `default_policies.operator` and `default_users` become one
-setting, `vhost_defaults`, which `penstock.toml` and `PENSTOCK_VHOST_DEFAULTS` say as JSON. A
-pattern or permission that is left out is `.*`, an `apply_to` is `all`, as with RabbitMQ. What
-stands beside `vhost_pattern`, `queue_pattern` and `apply_to` of a policy is its definition.
+setting, `vhost_defaults`, which is JSON in `penstock.toml` and `PENSTOCK_VHOST_DEFAULTS`. As with
+RabbitMQ the default of patterns and permissions is `.*`, that of `apply_to` is `all`. The other
+keys of a policy are its definition.
 
 ```json
 {"limits":   {"one": {"vhost_pattern": "^dev", "max-connections": 100, "max-queues": 50}},
@@ -90,14 +94,15 @@ stands beside `vhost_pattern`, `queue_pattern` and `apply_to` of a policy is its
                       "configure": "^dev", "write": ".*", "read": ".*"}}}
 ```
 
-They count when a virtual host is made: by the API, by an import of definitions, or with a new data
-directory. Of the limits the first whose pattern is in the name holds, of policies and users all. A
-user that exists keeps its password and gets the permissions.
+They apply to a new virtual host: of the API, of an import of definitions, or of a new data
+directory. Of the limits the first whose pattern matches the name applies, of policies and users all
+that match. A user that exists keeps its password and gets the permissions.
 """
 
 TERMS_HEAD = """
-Erlang terms have four numbers more, `{credit_flow_default_credit, {Initial, MoreAfter}}` and
-`{msg_store_credit_disc_bound, {Initial, MoreAfter}}`:
+## Keys of Erlang terms only
+
+Two of them have two parts, as in `{credit_flow_default_credit, {Initial, MoreAfter}}`:
 
 | part | value | setting |
 |---|---|---|
@@ -106,7 +111,7 @@ Erlang terms have four numbers more, `{credit_flow_default_credit, {Initial, Mor
 FIXED_HEAD = """
 ## Keys with one value
 
-This value is what Penstock does anyway; any other earns a warning.
+Any other value earns a warning.
 
 | key | value | why |
 |---|---|---|
@@ -115,7 +120,7 @@ This value is what Penstock does anyway; any other earns a warning.
 IGNORED_HEAD = """
 ## Keys without effect
 
-Each line of them earns a warning that says why. `*` stands for everything below.
+Each such line earns a warning that says why. `*` stands for all keys below.
 
 | key | why |
 |---|---|

@@ -431,7 +431,7 @@ GATHERED: Final[Mapping[str, str]] = {
 }
 """Keys of which several lines make one setting, or one line two; ``rabbitmq_conf`` reads them."""
 
-_NO_LISTS: Final = "revocation lists are not looked at"
+_NO_LISTS: Final = "revocation lists are not checked"
 FIXED: Final[Mapping[str, tuple[str, str]]] = {
     "tcp_listen_options.nodelay": ("true", "small answers are never held back"),
     "tcp_listen_options.keepalive": ("true", "a peer that vanished is noticed after a minute"),
@@ -442,17 +442,17 @@ FIXED: Final[Mapping[str, tuple[str, str]]] = {
     "prometheus.return_per_object_metrics": ("false", "`/metrics/per-object` has them"),
     "prometheus.path": ("/metrics", "metrics have one path"),
     "management.path_prefix": ("/", "the management API begins at the root"),
-    "cluster_formation.peer_discovery_backend": ("classic_config", "nodes find no peers"),
+    "cluster_formation.peer_discovery_backend": ("classic_config", "nodes meet in etcd"),
     "log.console.stdio": ("stderr", "the console log goes to standard error"),
     "classic_queue.default_version": ("1", "there is one kind of storage"),
     "ssl_options.honor_cipher_order": ("true", "the server chooses the cipher"),
-    "ssl_options.client_renegotiation": ("false", "there is no renegotiation"),
-    "ssl_options.secure_renegotiate": ("true", "there is no renegotiation"),
+    "ssl_options.client_renegotiation": ("false", "connections are never renegotiated"),
+    "ssl_options.secure_renegotiate": ("true", "connections are never renegotiated"),
 }
 """Key ─► the value it may have without a warning, and why it has no other."""
 
 _ALIKE: Final = {
-    "there is no client of other brokers within": "amqp10_client.* amqp_client.*",
+    "links have no such setting": "amqp10_client.* amqp_client.*",
     "there is no such plugin here": "amqp1_0.* aws.* channel_interceptor.* trust_store.*",
     "every client logs in": "anonymous_login_pass anonymous_login_user",
     "a chain of certificates has the length that OpenSSL allows": (
@@ -480,7 +480,7 @@ _ALIKE: Final = {
     "the nodes of a cluster meet in etcd: `cluster_etcd_endpoints`": (
         "cluster_formation.* metadata_store.*"
     ),
-    "`cluster_lease_ttl_s` and `cluster_silence_ms` are about that": (
+    "use `cluster_lease_ttl_s` and `cluster_silence_ms`": (
         "cluster_keepalive_interval net_ticktime"
     ),
     "a node that does not reach etcd's majority waits for it, and changes nothing": (
@@ -489,7 +489,7 @@ _ALIKE: Final = {
     "quorum queues have no settings here": (
         "consumer_disconnected_timeout log.ra.* quorum_queue.* raft.*"
     ),
-    "a file that is unchanged is imported all the same": (
+    "unchanged files are imported, too": (
         "definitions.hashing.algorithm definitions.skip_if_unchanged"
     ),
     "definitions come from a file": "definitions.https.url definitions.tls.*",
@@ -501,9 +501,9 @@ _ALIKE: Final = {
         "management.require_auth_for_api_reference management.restrictions.* management.tcp.* "
         "management.test_config management_agent.*"
     ),
-    "users are the broker's own; no other place is asked": (
-        "http_dispatch.auth_backends.* management.enable_uaa management.uaa_client_id "
-        "management.uaa_client_secret management.uaa_location"
+    "use `management.oauth_enabled` and its keys": (
+        "management.enable_uaa management.uaa_client_id management.uaa_client_secret "
+        "management.uaa_location"
     ),
     "there is no AMQP 1.0 listener": "link_max_per_session session_max_per_connection",
     "there is one log file for all categories": (
@@ -514,11 +514,11 @@ _ALIKE: Final = {
         "log.console.color_esc_seqs.* log.console.formatter.* log.console.use_colors "
         "log.exchange.formatter.* log.file.formatter.*"
     ),
-    "the one log file is put aside by size": "log.file.rotation.compress log.file.rotation.date",
-    "run it by systemd: the journal then has standard error": "log.journald log.journald.*",
-    "`log.default.level` is about it": "log.mirroring.* log.user.*",
+    "the log file is rotated by size": "log.file.rotation.compress log.file.rotation.date",
+    "under systemd the journal has standard error": "log.journald log.journald.*",
+    "use `log.default.level`": "log.mirroring.* log.user.*",
     "there is no connection to a syslog server": "log.syslog log.syslog.*",
-    "the options below it count": "management.listener.ssl_opts ssl_options tcp_listen_options",
+    "use the options below it": "management.listener.ssl_opts ssl_options tcp_listen_options",
     "TLS has no such setting here": (
         "management.listener.ssl_opts.* management.ssl.* prometheus.ssl.* ssl_allow_poodle_attack "
         "ssl_options.*"
@@ -537,40 +537,41 @@ IGNORED: Final[Mapping[str, str]] = {
         [f"{_POLICY}classic_queues.{key}" for key in NOT_OF_OPERATORS],
         "no operator policy has this key",
     ),
-    "auth_cache.*": "answers of HTTP servers are kept in memory, by one way",
+    "auth_cache.*": "there is one cache, in memory",
     "auth_http.*": "the request has no such option",
     "auth_http.ssl_options.*": "TLS to the server is what Python's `ssl` offers by default",
     "auth_http.ssl_options.fail_if_no_peer_cert": "a server always shows its certificate",
     "auth_http.ssl_options.hostname_verification": "wildcards of certificates are understood",
-    "auth_ldap.*": "LDAP is asked by an HTTP server: `auth_backends.1 = http`",
+    "auth_ldap.*": "let an HTTP server ask LDAP: `auth_backends.1 = http`",
     "auth_mechanisms.$name": "PLAIN and AMQPLAIN are offered, EXTERNAL with `ssl_cert_login_from`",
     "collect_statistics": "statistics are always collected",
-    "deprecated_features.*": "no feature is on its way out",
+    "deprecated_features.*": "no feature is deprecated",
     "event_exchange.protocol": "messages are those of AMQP 0-9-1",
-    "exchange_types.*": "all types of exchanges are there",
-    "federation.*": "links end and begin by themselves, each in a thread of its own",
-    "log.federation.*": "`log.connection.level` is about it",
-    "log.upgrade.*": "there are no upgrades with steps of their own",
+    "exchange_types.*": "all exchange types are enabled",
+    "federation.*": "federation links have no such setting",
+    "http_dispatch.auth_backends.*": "the management API uses `auth_backends`",
+    "log.federation.*": "use `log.connection.level`",
+    "log.upgrade.*": "there is no such log category",
     "management.cors.*": "pages of other origins may not ask the management API",
-    "management.csp.policy": "the policy is as strict as it can be",
+    "management.csp.policy": "the policy is fixed, and the strictest",
     "management.headers.*": "these headers are always sent",
     "management.http_log_dir": "requests are not logged",
     "management.sample_retention_policies.$section.$interval": "samples are kept for fixed times",
-    "memory_monitor_interval": "memory is looked at all the time",
+    "memory_monitor_interval": "memory is checked all the time",
     "message_interceptors.*": "messages get no other header than `timestamp_in_ms`",
-    "message_store_shutdown_timeout": "`stop_timeout_s` is about the whole stop",
-    "mirroring_sync_batch_size": "a policy says it: `ha-sync-batch-size`",
+    "message_store_shutdown_timeout": "use `stop_timeout_s`, for the whole stop",
+    "mirroring_sync_batch_size": "use the key `ha-sync-batch-size` of a policy",
     "mirroring_sync_max_throughput": "a synchronisation gives way to the queue by itself",
-    "motd_file": "the start screen has no motto",
+    "motd_file": "there is no message of the day",
     "node_tags.*": "a node has no tags",
     "prevent_startup_if_node_was_reset": "a node without its data starts as a new one",
-    "prometheus.*": "metrics are served at the management API's address",
-    "queue_types.*": "a declaration names another type",
-    "ranch_connection_max": "`connection_max` is about it",
+    "prometheus.*": "metrics have no such setting",
+    "queue_types.*": "all queue types are enabled",
+    "ranch_connection_max": "use `connection_max`",
     "reverse_dns_lookups": "peers are shown by address",
     "shovel.local.max_credit": "a shovel within the node has the credit of any client",
     "shovel.operating_mode": "this node runs its shovels",
-    "ssl_handshake_timeout": "`handshake_timeout` is about both handshakes",
+    "ssl_handshake_timeout": "`handshake_timeout` is for both handshakes",
     "stream.*": "there is no stream protocol; streams are read by AMQP 0-9-1",
     "tracing.*": "tracing has no files: `penstockctl trace_on`",
     "vhost_restart_strategy": "a virtual host does not fail alone",

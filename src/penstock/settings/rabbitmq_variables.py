@@ -39,6 +39,7 @@ SIMPLE: Final[Mapping[str, str]] = {
 _ERLANG: Final = "there is no Erlang here"
 _PLUGINS: Final = "there are no plugins here"
 _TOOLS: Final = "tools talk to the management API"
+_HTTPS: Final = "use `https_port` and `https_tls`"
 _PEERS: Final = "the port for other nodes is `cluster_port`"
 IGNORED: Final[Mapping[str, str]] = {
     "RABBITMQ_ERLANG_COOKIE": "nodes and tools log in with users and passwords",
@@ -58,7 +59,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "RABBITMQ_DIST_PORT": _PEERS,
     "RABBITMQ_CTL_DIST_PORT_MIN": _TOOLS,
     "RABBITMQ_CTL_DIST_PORT_MAX": _TOOLS,
-    "RABBITMQ_NODE_TYPE": "every node keeps what it has on its disk",
+    "RABBITMQ_NODE_TYPE": "every node stores data on disk",
     "RABBITMQ_QUORUM_DIR": "quorum queues have no settings here",
     "RABBITMQ_STREAM_DIR": "streams are in the data directory",
     "RABBITMQ_FEATURE_FLAGS": "all features are on",
@@ -68,13 +69,13 @@ IGNORED: Final[Mapping[str, str]] = {
     "RABBITMQ_PLUGINS_DIR": _PLUGINS,
     "RABBITMQ_PLUGINS_EXPAND_DIR": _PLUGINS,
     "RABBITMQ_CONF_ENV_FILE": "set the variables themselves",
-    "RABBITMQ_PID_FILE": "systemd, or the start screen, has the process id",
+    "RABBITMQ_PID_FILE": "the start screen shows the process id",
     "RABBITMQ_HOME": "the program is where it was installed",
     "RABBITMQ_DATA_DIR": "the data directory is `data_dir`",
     "RABBITMQ_VERSION": "the product is Penstock",
-    "RABBITMQ_MANAGEMENT_SSL_CACERTFILE": "the management API speaks plain HTTP",
-    "RABBITMQ_MANAGEMENT_SSL_CERTFILE": "the management API speaks plain HTTP",
-    "RABBITMQ_MANAGEMENT_SSL_KEYFILE": "the management API speaks plain HTTP",
+    "RABBITMQ_MANAGEMENT_SSL_CACERTFILE": _HTTPS,
+    "RABBITMQ_MANAGEMENT_SSL_CERTFILE": _HTTPS,
+    "RABBITMQ_MANAGEMENT_SSL_KEYFILE": _HTTPS,
 }
 """Variable ─► why it has no effect."""
 SECRETS_IN_FILES: Final = frozenset({"RABBITMQ_DEFAULT_USER_FILE", "RABBITMQ_DEFAULT_PASS_FILE"})
