@@ -44,29 +44,28 @@ class EntrySettings:
     # fmt: off
     plain_text_passwords = Boolean(False,
         "Whether clients of other machines may log in with a password over a connection without"
-        " TLS. Otherwise they are refused before the password is looked at.")
+        " TLS. Otherwise they are refused without a check of the password.")
     address_rules = NameList((),
-        "Which addresses may connect: each entry is a subject, `allow` or `deny`, and an address or"
-        " a network. A subject is a listener by its protocol (`amqp`, `amqp/ssl`, `http`,"
-        " `https` …), `*` for all, `user:` and a name, or `proxy`: the proxies that may connect to"
-        " the listeners of `proxy_protocol`. What a rule denies is refused; where there are rules"
-        " that allow, what none of them allows is refused as well.", form=RULE)
+        "Which addresses may connect. An entry is a subject, `allow` or `deny`, and an address or a"
+        " network. A subject is a listener by its protocol (`amqp`, `amqp/ssl`, `http`, `https` …),"
+        " `*` for all, `user:` and a name, or `proxy`: the proxies that may connect to the"
+        " listeners of `proxy_protocol`. An address that a rule denies is refused; if there are"
+        " rules that allow, all other addresses are refused as well.", form=RULE)
     connection_max_per_address = Integer(0, 0, 1 << 20,
-        "Connections that clients of one address (of IPv6, one network of 64 bits) have at a time,"
-        " at all listeners together. 0: as many as they like.")
+        "Connections of one address (of IPv6, one network of 64 bits) at a time, at all listeners"
+        " together. 0: no limit.")
     connection_rate_per_s = Integer(0, 0, 1 << 20,
-        "New connections that are let in in a second, at all listeners together; others are closed."
-        " 0: as many as come.", unit="per second")
+        "New connections accepted in a second, at all listeners together; others are closed. 0: no"
+        " limit.", unit="per second")
     connection_rate_per_address_per_s = Integer(0, 0, 1 << 20,
-        "The same of one address. 0: as many as come.", unit="per second")
+        "The same for one address. 0: no limit.", unit="per second")
     channel_max_per_node = Integer(0, 0, 1 << 31,
-        "Channels that the node has open at a time, of all connections; one more is refused with"
-        " 530. 0: as many as are opened.")
+        "Open channels of the node, of all connections; one more is refused with 530. 0: no limit.")
 
     login_lockout = Text(OFF,
         "Whether log-ins of a user with a password are refused for `login_lockout_s` after"
-        " `login_lockout_failures` wrong ones: `address`, those from the address they came from;"
-        " `user`, those from everywhere, so that any machine that reaches a listener can lock a"
+        " `login_lockout_failures` wrong ones. `address`: those from the address of the wrong ones;"
+        " `user`: those from everywhere, so that any machine that reaches a listener can lock a"
         " user out.", choices=(OFF, OF_ADDRESS, OF_USER))
     login_lockout_failures = Integer(10, 1, 1_000_000,
         "Wrong passwords within `login_lockout_window_s` that lock a user out.")

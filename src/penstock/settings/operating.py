@@ -21,23 +21,23 @@ class OperatingSettings:
         min_bytes=0, max_bytes=NAME_MAX_BYTES)
     accept_missing_security = Boolean(False,
         "Whether the node starts although RabbitMQ's configuration asks for security that Penstock"
-        " does not have: other authentication backends, TLS of the management API, a list of"
-        " ciphers. Each such line is a warning then.")
+        " does not have, such as revocation lists for OAuth 2 servers. Each such line is a warning"
+        " then.")
     total_memory_override_bytes = Integer(0, 0, 1 << 50,
-        "Memory the machine is said to have, for limits that are shares of it. 0: what the machine"
-        " or the control group says.", unit="bytes")
+        "Memory to assume for the machine, for limits that are shares of it. 0: that of the machine"
+        " or its control group.", unit="bytes")
     password_hashing = Text("sha256",
-        "How new passwords are hashed: `scrypt`, or `sha256` and `sha512` as RabbitMQ does it. With"
-        " `scrypt` a user with one of RabbitMQ's hashes gets a new one at the next log-in; RabbitMQ"
+        "How new passwords are hashed: `scrypt`, or `sha256` and `sha512` as in RabbitMQ. With"
+        " `scrypt` users with one of RabbitMQ's hashes get a new hash at the next log-in; RabbitMQ"
         " does not import such users.", choices=("sha256", "sha512", "scrypt"))
     password_rule = Text("accept_everything",
-        "What a new password has to be like: `min_password_length` bytes, or a match of"
-        " `password_regexp`. Users that are there keep theirs.",
+        "What a new password must have: `password_min_length` bytes, or a match of"
+        " `password_regexp`. Existing passwords stay.",
         choices=("accept_everything", "min_password_length", "password_regexp"))
     password_min_length = Integer(8, 0, 255,
-        "Bytes that a new password has at least, where `password_rule` asks for it.")
+        "Shortest new password, if `password_rule` asks for it.")
     password_regexp = Text("",
-        "Regular expression that a new password matches, where `password_rule` asks for it.",
+        "Regular expression that a new password must match, if `password_rule` asks for it.",
         min_bytes=0)
     default_user_tags = NameList(("administrator",), "Tags of `default_user`.")
     default_permissions_configure = Text(".*",
@@ -47,8 +47,8 @@ class OperatingSettings:
     default_permissions_read = Text(".*",
         "What `default_user` may read from in `default_vhost`.", min_bytes=0)
     stop_timeout_s = Integer(60, 1, 86_400,
-        "How long an orderly stop may take: clients are waited for during a part of it. After it"
-        " the node ends at once, as with a second SIGTERM; the next start then reads the journal.",
+        "How long an orderly stop may take, a part of it for clients to leave. After it the node"
+        " ends at once, as with a second SIGTERM; the next start then reads the journal.",
         unit="s")
     log_level = Text("info", "Least important line that is logged.", choices=LEVELS)
     log_connection_level = Text("",
@@ -62,7 +62,8 @@ class OperatingSettings:
         "Least important line that goes there. Empty: as `log_level`.", choices=AS_ABOVE)
     log_format = Text("text", "Form of the log lines on standard error.", choices=FORMATS)
     log_file = Text("",
-        "File the log goes to as well, in `log_dir` unless it is a whole path. Empty: none.",
+        "File for the log besides standard error, in `log_dir` unless it is a whole path. Empty:"
+        " none.",
         min_bytes=0)
     log_dir = Text("",
         "Directory of the log file. Empty: `logs` in the data directory.", min_bytes=0)
@@ -70,12 +71,13 @@ class OperatingSettings:
         "Least important line that goes to the file. Empty: as `log_level`.", choices=AS_ABOVE)
     log_file_format = Text("text", "Form of the lines of the file.", choices=FORMATS)
     log_file_size_bytes = Integer(10_485_760, 0, 1 << 40,
-        "Size at which the log file is put aside as `.1` and a new one begun. 0: never.",
+        "Size at which the log file is rotated to `.1`. 0: never.",
         unit="bytes")
-    log_file_count = Integer(5, 0, 1000, "How many files put aside are kept; the oldest goes.")
+    log_file_count = Integer(5, 0, 1000,
+        "How many rotated files are kept.")
     log_exchange = Boolean(False,
         "Whether log lines are published to the topic exchange `amq.rabbitmq.log` of"
-        " `default_vhost`, with the level as their key.")
+        " `default_vhost`, with the level as routing key.")
     log_exchange_level = Text("",
         "Least important line published there. Empty: as `log_level`.", choices=AS_ABOVE)
     # fmt: on

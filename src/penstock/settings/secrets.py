@@ -44,21 +44,21 @@ DIRECTORIES: Final = Form(
 class SecretSettings:
     # fmt: off
     config_passphrase = Secret("",
-        "Passphrase with which values that begin with `encrypted:` are opened.", min_bytes=0)
+        "Passphrase that decrypts values that begin with `encrypted:`.", min_bytes=0)
     config_cipher = Text(CIPHER, "Their cipher, as RabbitMQ names it.", choices=tuple(CIPHERS))
     config_hash = Text(HASHING, "The hash by which their key is derived.", choices=tuple(HASHES))
     config_iterations = Integer(ITERATIONS, 1, 10_000_000,
-        "The iterations of that. These three are by default RabbitMQ's, and weak: give `penstockctl"
-        " encode` more, and the same here.")
+        "The iterations of that. These three have RabbitMQ's defaults, which are weak: give"
+        " `penstockctl encode` more iterations, and the same number here.")
     link_passwords = NameList((),
-        "Passwords of shovels and federation links whose URI names a user and no password: scheme,"
-        " user, `@`, host, port unless it is the scheme's own, `=`, and where the password is"
-        " written (`file:`, `command:` or `encrypted:`). Each goes to this user, scheme, host and"
-        " port only, whatever URIs say, and with TLS only to a server that proves the host's name."
-        " Without a scheme it is amqps, and on this machine amqp as well.", form=LINKS)
+        "Passwords of shovels and federation links whose URI names a user and no password. An entry"
+        " is scheme, user, `@`, host, port (unless it is the scheme's own), `=`, and the place of"
+        " the password (`file:`, `command:` or `encrypted:`). A password goes only to this user,"
+        " scheme, host and port, and with TLS only to a server that proves the host's name. Without"
+        " a scheme it is amqps, and on this machine amqp as well.", form=LINKS)
     link_tls_dirs = NameList((),
         "Directories with the files that URIs of shovels and upstreams may name as `cacertfile`,"
-        " `certfile` and `keyfile`; files elsewhere, and those in `data_dir`, are refused. A user"
-        " who may set such URIs may have a link show any certificate whose key is there.",
+        " `certfile` and `keyfile`. Files elsewhere, and those in `data_dir`, are refused. A user"
+        " who may set such URIs can use any certificate whose key is there.",
         form=DIRECTORIES)
     # fmt: on

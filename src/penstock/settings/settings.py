@@ -63,13 +63,13 @@ from penstock.settings.tls import TlsSettings
 OTHER_VARIABLES: Final[Mapping[str, str]] = {
     "PENSTOCK_CONFIG": "configuration file, as `--config`",
     "PENSTOCK_CONFIG_FILE": "the same",
-    "PENSTOCK_HTTP_URL": "management URL for `penstock queues` and its neighbours",
+    "PENSTOCK_HTTP_URL": "management URL for commands such as `penstock queues`",
     "PENSTOCK_URL": "AMQP URL for `penstock pipeline` and the Spark data source",
-    "PENSTOCK_USER": "user for `penstock queues` and its neighbours",
-    "PENSTOCK_PASSWORD": "password for `penstock queues` and its neighbours",
-    "PENSTOCK_CACERTFILE": "authority of the management API's certificate, for these",
-    "PENSTOCK_CERTFILE": "certificate that they show it, with the key or",
-    "PENSTOCK_KEYFILE": "with the key in this file",
+    "PENSTOCK_USER": "user of the management API",
+    "PENSTOCK_PASSWORD": "password of that user",
+    "PENSTOCK_CACERTFILE": "authority of the management API's certificate",
+    "PENSTOCK_CERTFILE": "client certificate for the management API, with its key",
+    "PENSTOCK_KEYFILE": "the key, if it is another file",
     "PENSTOCK_FAILPOINT": "for crash tests: the place at which the broker kills itself",
     "PENSTOCK_PURE": "`1` runs the interpreted files although compiled ones exist",
     "PENSTOCK_REQUIRE_COMPILED": "`1` refuses to run without the compiled files",
@@ -112,15 +112,15 @@ class Settings(
 
     # fmt: off
     data_dir = Text("",
-        "Directory of everything the broker keeps. Empty: `$STATE_DIRECTORY` if set, else"
+        "Directory of all data of the broker. Empty: `$STATE_DIRECTORY` if set, else"
         " `/var/lib/penstock` if writable, else `~/.local/share/penstock`.", min_bytes=0)
     bind = Text("127.0.0.1",
         "Address the listeners bind to; `0.0.0.0` opens them to the network.",
         max_bytes=NAME_MAX_BYTES)
     amqp_port = Integer(5672, 0, 65535,
-        "TCP port for AMQP clients; 0 takes a free one and the start screen says it.")
+        "TCP port for AMQP clients; 0: a free one, which the start screen shows.")
     http_port = Integer(15672, 0, 65535,
-        "TCP port of the management API; 0 takes a free one, as above.")
+        "TCP port of the management API; 0: a free one.")
     default_user = Text("guest",
         "Administrator created when the data directory is new.", max_bytes=NAME_MAX_BYTES)
     default_pass = Secret("guest", "Password of that user.")
@@ -128,110 +128,111 @@ class Settings(
         "Virtual host created when the data directory is new.", max_bytes=NAME_MAX_BYTES)
     load_definitions = Text("",
         "File of definitions in RabbitMQ's JSON, imported at each start. With it, a new data"
-        " directory gets no default user and virtual host: the file has them.", min_bytes=0)
+        " directory gets its users and virtual hosts from the file, and no default ones.",
+        min_bytes=0)
     static_shovels = Secret("",
-        "Shovels that run as long as the node does, besides those that parameters define: JSON with"
-        " the value of a parameter for each name. `advanced.config` says them in RabbitMQ's form.",
+        "Shovels that run as long as the node does, besides those of parameters: JSON with a"
+        " shovel's value for each name. In `advanced.config` they have RabbitMQ's form.",
         min_bytes=0, max_bytes=1 << 20)
     vhost_defaults = Secret("",
-        "Limits, operator policies and users that a new virtual host begins with where a pattern is"
-        " in its name, as JSON ([the form](../guide/rabbitmq-conf.md#new-virtual-hosts)).",
+        "Limits, operator policies and users of new virtual hosts whose name matches a pattern, as"
+        " JSON ([the form](../guide/rabbitmq-conf.md#new-virtual-hosts)).",
         min_bytes=0, max_bytes=1 << 20)
     shovel_topology_predeclared = Boolean(False,
-        "Whether shovels expect queues and exchanges to be there, where their values do not say"
+        "Whether shovels expect queues and exchanges to exist, if their values have no"
         " `src-predeclared` or `dest-predeclared`.")
     shovel_delete_after_duration_floor_s = Integer(60, 0, 1 << 30,
-        "Seconds that a shovel with `src-delete-after-duration` runs at least.", unit="s")
+        "Shortest time that a shovel with `src-delete-after-duration` runs.", unit="s")
     loopback_users = NameList(("guest",),
         "Users that may log in only from this machine. Empty lifts the rule.")
     heartbeat_s = Integer(60, 0, 65535,
         "Heartbeat the broker suggests to clients; 0 suggests none.", unit="s")
     consumer_timeout_ms = Integer(1_800_000, 0, 315_360_000_000,
-        "Time a consumer may hold a delivery without acknowledging it; after it the channel is"
-        " closed with 406 and the message goes to others. 0: any time. Queues and consumers may say"
-        " otherwise (`x-consumer-timeout`).", unit="ms")
+        "Time a consumer may hold a delivery without acknowledging it. After it the channel is"
+        " closed with 406 and the message goes to others. 0: no limit. The argument"
+        " `x-consumer-timeout` of queues and consumers overrides it.", unit="ms")
     handshake_timeout_ms = Integer(10_000, 100, 3_600_000,
         "Time a new connection has to log in and open its virtual host.", unit="ms")
     frame_max = Integer(131_072, 4096, 134_217_728,
-        "Largest frame the broker offers and accepts, its 8 bytes of frame included.", unit="bytes")
+        "Largest frame the broker offers and accepts, with its 8 bytes of overhead.", unit="bytes")
     initial_frame_max_bytes = Integer(0, 0, 134_217_728,
-        "Largest frame before a client has logged in; 0: 4096 bytes, or 64 KiB where `auth_oauth2`"
-        " says that tokens are passwords.", unit="bytes")
+        "Largest frame before a client has logged in. 0: 4096 bytes, or 64 KiB if `auth_oauth2` is"
+        " set, since tokens are long.", unit="bytes")
     connection_max = Integer(0, 0, 1 << 31,
-        "Connections the node serves at a time, of all users and virtual hosts. 0: as many as it"
-        " has file descriptors for.")
+        "Connections of the node at a time, of all users and virtual hosts. 0: as many as its file"
+        " descriptors allow.")
     channel_max = Integer(2047, 1, 65535, "Channels a connection may open.")
     max_message_size_bytes = Integer(134_217_728, 1, 536_870_912,
         "Largest message body; a larger one closes the channel with 406.", unit="bytes")
     range_lease_grace_ms = Integer(60_000, 1, 86_400_000,
-        "How long a queue stays reserved for a Spark query whose connection has ended, so that a"
-        " restart finds it free of others.", unit="ms")
+        "How long a queue stays reserved for a Spark query whose connection has ended, so that no"
+        " consumer comes before a restart.", unit="ms")
     stream_hold_max_bytes = Integer(1 << 30, 0, 1 << 50,
-        "How much more than its limits a stream keeps because a group of Spark has not read it yet."
-        " 0: groups hold nothing back.", unit="bytes")
+        "How much more than its limits a stream keeps for groups of Spark that have not read it"
+        " yet. 0: retention does not wait for groups.", unit="bytes")
     staged_set_ttl_s = Integer(86_400, 60, 315_360_000,
-        "How long what a Spark task has staged waits for the commit of its batch; then it is"
-        " dropped.", unit="s")
+        "How long rows that a Spark task has staged wait for the commit of their batch; then they"
+        " are dropped.", unit="s")
     staged_producer_ttl_s = Integer(2_592_000, 3600, 315_360_000,
-        "How long after its last batch a Spark query, or a write with `txnId`, is remembered. One"
-        " that was forgotten may publish a batch again that it had committed and did not know of."
-        " Of more than 100,000 those used last are remembered.", unit="s")
+        "How long the broker remembers a Spark query, or a write with `txnId`, after its last"
+        " batch. One that was forgotten may publish a committed batch again. Of more than 100,000"
+        " those used last are remembered.", unit="s")
     vm_memory_high_watermark = MemoryWatermark("0.4",
-        "Memory the whole broker may use; above it publishers are blocked until it is below again."
-        " A share is of the machine's memory, or of what its control group allows. 0 blocks all"
-        " publishers.")
+        "Memory the whole broker may use; above it publishers are blocked. A share is of the"
+        " machine's memory, or of its control group's limit. 0 blocks all publishers.")
     vm_memory_high_watermark_paging_ratio = Number(0.5, 100.0,
-        "Share of the memory left for messages above which queues move messages to disk. Above 1:"
-        " they never do because memory is short.")
+        "Share of the memory for messages above which queues move messages to disk. Above 1: memory"
+        " alone never makes them.")
     disk_free_limit = FreeDisk("auto",
-        "Space to keep free on the disk of the data directory; with less publishers are blocked."
-        " `auto` is one fiftieth of the disk, at least 50 MB and at most 2 GB: RabbitMQ's 50 MB let"
-        " a fast publisher fill a disk between two looks.")
+        "Space to keep free on the disk of the data directory; with less, publishers are blocked."
+        " `auto` is one fiftieth of the disk, at least 50 MB and at most 2 GB. With RabbitMQ's 50"
+        " MB a fast publisher may fill a disk between two checks.")
     credit_flow_initial = Integer(400, 0, 1 << 30,
         "Credit of a publishing stage with the next one (connection with channel, channel with"
-        " queue): so many messages, or KiB where that is more, may be under way. 0: no credit flow;"
-        " then only alarms hold publishers.")
+        " queue): how many messages, or KiB if that is more, may be under way. 0: no credit flow;"
+        " then only alarms block publishers.")
     credit_flow_more_after = Integer(200, 1, 1 << 30,
-        "After so many of them the sender is granted as many more.")
+        "After this many of them the sender is granted as many more.")
     msg_store_credit_initial = Integer(4000, 1, 1 << 30,
-        "Credit of a queue with the message store, counted likewise: what may wait for the disk.")
+        "Credit of a queue with the message store, counted likewise: how much may wait for the"
+        " disk.")
     msg_store_credit_more_after = Integer(800, 1, 1 << 30,
-        "After so many of them the queue is granted as many more.")
+        "After this many of them the queue is granted as many more.")
     message_timestamp = Text("off",
         "Whether published messages get the property `timestamp` and the header `timestamp_in_ms`,"
-        " as by RabbitMQ's interceptor `set_header_timestamp`: not, where the publisher has set"
-        " none, or always.", choices=("off", "keep", "overwrite"))
+        " as by RabbitMQ's interceptor `set_header_timestamp`. `keep`: if the publisher has set"
+        " none; `overwrite`: always.", choices=("off", "keep", "overwrite"))
     priority_drop_order = Text("lowest",
-        "What a full queue with priorities and `drop-head` loses first: its lowest priority, or as"
-        " RabbitMQ its highest.", choices=("lowest", "highest"))
+        "Which priority a full queue with `drop-head` loses first: the lowest, or the highest as"
+        " with RabbitMQ.", choices=("lowest", "highest"))
     compatibility = Text("3.10",
-        "The release of RabbitMQ whose answers are given where releases differ and both can be had:"
-        " an unknown type of exchange closes the connection (3.10) or the channel (4); with 4,"
-        " queues show their type among their arguments, all dead letters have `x-last-death-*`, and"
-        " AMQP clients hear which right is missing, and need one for a passive declaration."
-        " What is as in 3.10 in any case stands in the list of differences.",
+        "The release of RabbitMQ whose behaviour applies where releases differ. With 3.10 an"
+        " unknown type of exchange closes the connection, with 4 the channel. With 4, queues show"
+        " their type among their arguments, and all dead letters have `x-last-death-*`. AMQP"
+        " clients see which right is missing, and need one for a passive declaration. The list of"
+        " differences says what is as in 3.10 in both cases.",
         choices=("3.10", NEWER))
     default_queue_type = Text("",
-        "The type of queues that are declared without `x-queue-type` where their virtual host names"
-        " none; they have it among their arguments. Queues that cannot be quorum queues (exclusive,"
-        " auto-delete, transient) are classic. Empty: classic, and not among the arguments.",
+        "Type of queues declared without `x-queue-type`, if their virtual host has none; it becomes"
+        " one of their arguments. Queues that cannot be quorum queues (exclusive, auto-delete,"
+        " transient) are classic. Empty: classic, and no argument.",
         choices=("", "classic", "quorum"))
     quorum_relaxed_checks_on_redeclaration = Boolean(False,
-        "Whether an application may declare a quorum queue again as a classic one; then only dead"
+        "Whether an application may declare a quorum queue again as a classic one. Then only dead"
         " letters, time to live, expiry, lengths and the single active consumer must be the same.")
     queue_index_segment_entries = Integer(16_384, 64, 65_536,
-        "Messages per segment file of the queue index. Kept with each virtual host when it is made:"
-        " a later change is for later virtual hosts.")
+        "Messages per segment file of the queue index. A virtual host keeps the value with which it"
+        " was made.")
     queue_index_max_journal_entries = Integer(32_768, 64, 1 << 30,
         "When the journal alone has more messages of one queue, they are written to its segments."
-        " Each queue is looked at four times a second.")
+        " Queues are checked four times a second.")
     queue_index_embed_msgs_below_bytes = Integer(4096, 0, 1 << 20,
         "Messages from this size on go to the message store, smaller ones into the queue index.",
         unit="bytes")
     msg_store_file_size_limit_bytes = Integer(16_777_216, 65_536, 1 << 31,
-        "Size at which the message store goes on in a new file.", unit="bytes")
+        "Size at which the message store begins a new file.", unit="bytes")
     journal_file_size_bytes = Integer(16_777_216, 1_048_576, 1 << 30,
-        "Size of one journal file, taken from the disk when the file is begun.", unit="bytes")
+        "Size of one journal file, allocated when the file is begun.", unit="bytes")
     journal_size_limit_bytes = Integer(134_217_728, 2_097_152, 1 << 40,
         "Size of the whole journal above which its oldest file is retired.", unit="bytes")
     # fmt: on

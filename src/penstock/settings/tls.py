@@ -38,22 +38,24 @@ def _is_word(text: str) -> bool:
 
 SNI: Final = Form("entries such as broker.example.com=/etc/c.pem:/etc/c.key", _is_sni)
 OVERRIDES: Final = Form(
-    "settings `ssl_…` without these four characters, such as certfile=/etc/c.pem", _is_word
+    "settings `ssl_…` without this prefix, such as certfile=/etc/c.pem", _is_word
 )
-_AS = " differs from the settings `ssl_…` in these: each entry is one of them without `ssl_`, `=`"
-_AS += " and its value."
+_AS = (
+    ", where it differs from the settings `ssl_…`. An entry is one of them without `ssl_`, `=` and"
+)
+_AS += " its value."
 
 
 class TlsSettings:
     # fmt: off
     ssl_certfile = Text("",
-        "Certificate of the broker in PEM, with those that lead to its authority behind it. Empty:"
-        " no TLS.", min_bytes=0)
+        "Certificate of the broker in PEM, followed by those up to its authority. Empty: no TLS.",
+        min_bytes=0)
     ssl_keyfile = Text("", "Private key of that certificate in PEM.", min_bytes=0)
     ssl_password = Secret("", "Password of that key, and of those of `ssl_sni`.", min_bytes=0)
     ssl_sni = NameList((),
-        "More certificates, for clients that name the host they want (SNI): the name, or `*.` and a"
-        " domain, `=`, the file of the certificate, and `:` with that of its key where it is"
+        "More certificates, for clients that ask for a host name (SNI). An entry is the name, or"
+        " `*.` and a domain; `=`; the certificate's file; and `:` with that of its key if it is"
         " another. All other clients get `ssl_certfile`.", form=SNI)
     ssl_min_version = Text("1.2", "Oldest version of TLS that clients may use.", choices=VERSIONS)
     ssl_max_version = Text("1.3", "Newest version of TLS that clients may use.", choices=VERSIONS)
@@ -63,33 +65,34 @@ class TlsSettings:
     ssl_cacertfile = Text("",
         "Certificates in PEM of the authorities whose clients are trusted.", min_bytes=0)
     ssl_verify = Text("verify_none",
-        "`verify_peer` asks clients for a certificate and refuses one that `ssl_cacertfile` does"
-        " not vouch for.", choices=("verify_none", "verify_peer"))
+        "`verify_peer` asks clients for a certificate and refuses one that no authority of"
+        " `ssl_cacertfile` has signed.", choices=("verify_none", "verify_peer"))
     ssl_fail_if_no_peer_cert = Boolean(False,
         "With `verify_peer`: refuse clients that have no certificate.")
     ssl_depth = Integer(10, 0, 100,
-        "With `verify_peer`: so many certificates may stand between a client's and that of the"
+        "With `verify_peer`: how many certificates may be between a client's and that of the"
         " authority.")
     ssl_crl_check = Text("no",
-        "With `verify_peer`: whether a client is refused whose certificate, or one of the chain"
-        " above it, is in a revocation list of `ssl_crlfile`. Each authority asked about must have"
-        " a list there that has not expired.", choices=("no", "peer", "chain"))
+        "With `verify_peer`: whether to refuse clients whose certificate, or one of its chain"
+        " (`chain`), is in a revocation list of `ssl_crlfile`. Each authority concerned must have a"
+        " list there that has not expired.", choices=("no", "peer", "chain"))
     ssl_crlfile = Text("", "Revocation lists in PEM.", min_bytes=0)
     ssl_cert_login_from = Text("",
-        "Offers SASL EXTERNAL to clients whose certificate was verified, and lets them use HTTP"
-        " without a password: the user is named by this part of the certificate. Empty: not"
-        " offered.", choices=("", DISTINGUISHED_NAME, COMMON_NAME, ALTERNATIVE_NAME))
+        "Part of a verified certificate that names the user. With it clients log in without a"
+        " password: AMQP clients by SASL EXTERNAL, and HTTP clients. Empty: not offered.",
+        choices=("", DISTINGUISHED_NAME, COMMON_NAME, ALTERNATIVE_NAME))
     ssl_cert_login_san_type = Text("dns",
-        "With `subject_alternative_name`: names of which kind count.",
+        "With `subject_alternative_name`: the kind of name that counts.",
         choices=("dns", "ip", "email", "uri"))
-    ssl_cert_login_san_index = Integer(0, 0, 1000, "And which of these; the first is 0.")
+    ssl_cert_login_san_index = Integer(0, 0, 1000,
+        "Which of these names; the first is 0.")
     https_tls = NameList((), f"TLS of the management API{_AS}", form=OVERRIDES)
     prometheus_tls = NameList((), f"TLS of the metrics' port{_AS}", form=OVERRIDES)
-    nsq_tls = NameList((), f"TLS of NSQ, over TCP and HTTP,{_AS}", form=OVERRIDES)
+    nsq_tls = NameList((), f"TLS of NSQ, over TCP and HTTP{_AS}", form=OVERRIDES)
     nsqlookupd_tls = NameList((), f"TLS of nsqlookupd's ports{_AS}", form=OVERRIDES)
     cluster_tls = NameList((),
-        "TLS between nodes, which `cluster_tls_certfile` begins, differs from the settings `ssl_…`"
-        " in these, as above. Both sides must show a certificate in any case.", form=OVERRIDES)
+        "The same for TLS between nodes, which `cluster_tls_certfile` switches on. Both sides must"
+        " show a certificate in any case.", form=OVERRIDES)
     # fmt: on
 
 
