@@ -315,18 +315,31 @@ def test_a_queue_with_blanks_in_its_name_is_deleted_by_hand(visit: Visit, life: 
 
 def test_a_page_that_could_not_be_loaded_is_forgotten_with_the_next(visit: Visit) -> None:
     other = visit.another()
+    other.page.route("**/pages/exchanges.js", lambda route: route.abort())
     other.log_in()
     other.heading("Overview")
-    other.page.context.set_offline(True)
     other.go("/exchanges")
     problem = other.page.get_by_text("The page could not be loaded from the broker.")
     problem.wait_for()
-    other.page.context.set_offline(False)
+    other.page.unroute("**/pages/exchanges.js")
     other.go("/")
     other.heading("Overview")
     problem.wait_for(state="detached")
     other.go("/exchanges")
     other.heading("Exchanges")
+    other.close()
+
+
+def test_pages_of_the_menu_open_while_the_broker_is_away(visit: Visit) -> None:
+    other = visit.another()
+    other.log_in()
+    other.heading("Overview")
+    other.page.wait_for_function(
+        "() => performance.getEntriesByName(new URL('/ui/pages/users.js', location).href).length"
+    )
+    other.page.context.set_offline(True)
+    other.go("/users")
+    other.page.get_by_text("The broker cannot be reached").first.wait_for()
     other.close()
 
 

@@ -168,6 +168,16 @@ function AlarmBanner() {
 // -- the page -------------------------------------------------------------------------------------
 
 const loaded = new Map(); // module name → component
+const AHEAD_MS = 1000;
+
+const load = async ({ module }) => loaded.set(module, (await import(`./pages/${module}`)).default);
+
+/** All pages of the menu, once the first one stands: they open at once, also while the broker is away. */
+function loadAhead() {
+  const listed = pages.filter((page) => page.menu !== undefined && allowed(page));
+  const timer = setTimeout(() => Promise.allSettled(listed.map(load)), AHEAD_MS);
+  return () => clearTimeout(timer);
+}
 
 function usePage(page) {
   const [, redraw] = useState(0);
@@ -175,13 +185,7 @@ function usePage(page) {
   useEffect(() => {
     setError(null);
     if (!page || loaded.has(page.module)) return;
-    import(`./pages/${page.module}`).then(
-      (module) => {
-        loaded.set(page.module, module.default);
-        redraw((n) => n + 1);
-      },
-      setError,
-    );
+    load(page).then(() => redraw((n) => n + 1), setError);
   }, [page]);
   return { Page: page && loaded.get(page.module), error };
 }
@@ -192,6 +196,7 @@ function Frame() {
   const { Page, error } = usePage(barred ? undefined : found?.page);
   const [open, setOpen] = useState(false);
   const main = useRef(null);
+  useEffect(loadAhead, []);
   const title = found ? Object.values(found.params).at(-1) ?? found.page.title : "Not found";
   useEffect(() => {
     document.title = `${title} · Penstock`;
