@@ -37,7 +37,7 @@ READ_TWICE = (
 )  # fmt: skip
 """Sentences of documents and programs that a review could not read at once."""
 
-RATCHETS = {"longer than 40 words": 28, "with a clause for a subject": 66}
+RATCHETS = {"longer than 40 words": 15, "with a clause for a subject": 50}
 SLACK = 15
 """By which a number may be better, so that not each change of a page has to touch it."""
 
