@@ -11,7 +11,7 @@ and of Penstock only ``penstock_ranges``, so that a cluster gets both as one sma
     columns     blocks of messages become Arrow record batches
     planner     one queue of a query: its lease, and what helps against refusals
     source      the batch reader that Spark calls
-    stream_source the stream reader
+    stream_source the stream reader; older_spark and read_limits are for Spark 4.0 and 4.1
     claims      a stream whose rows are leave to read ranges, for workers that read themselves
     table_files such workers' part of writing a table
     sorting     which messages go into which files
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from pyspark_penstock.options import Settings
 
-__all__ = ["DefaultSource"]
+__all__ = ["DefaultSource", "is_spark"]
 
 
 class DefaultSource(DataSource):
@@ -76,16 +76,16 @@ class DefaultSource(DataSource):
         return BatchReader(settings)
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
-        _needs_spark(4, 2, "streams are read", "latestOffset takes no limit before")
+        from pyspark_penstock.older_spark import LimitedStreamReader
         from pyspark_penstock.stream_source import StreamReader
 
         settings = self._reading()
         settings.check_for_stream()
         self._check_schema(schema)
-        return StreamReader(settings)
+        return StreamReader(settings) if is_spark(4, 2) else LimitedStreamReader(settings)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":
-        _needs_spark(4, 1, "messages are written", "writers get no Arrow batches before")
+        _needs_arrow_writers()
         from pyspark_penstock.sink import BatchWriter
         from pyspark_penstock.sink_options import parse_sink_options
 
@@ -96,7 +96,7 @@ class DefaultSource(DataSource):
         return BatchWriter(parse_sink_options(self._given), schema)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":
-        _needs_spark(4, 1, "messages are written", "writers get no Arrow batches before")
+        _needs_arrow_writers()
         from pyspark_penstock.sink import StreamWriter
         from pyspark_penstock.sink_options import parse_sink_options
 
@@ -128,12 +128,19 @@ class DefaultSource(DataSource):
             )
 
 
-def _needs_spark(major: int, minor: int, what: str, why: str) -> None:
-    """Older versions would end in an ImportError of theirs."""
+def is_spark(major: int, minor: int) -> bool:
+    """That version, or a newer one."""
     from pyspark import __version__ as there
 
-    if tuple(map(int, there.split(".")[:2])) < (major, minor):
+    return tuple(map(int, there.split(".")[:2])) >= (major, minor)
+
+
+def _needs_arrow_writers() -> None:
+    """Older versions would end in an ImportError of theirs."""
+    if not is_spark(4, 1):
+        from pyspark import __version__ as there
+
         raise RuntimeError(
-            f"penstock: {what} with Spark {major}.{minor} or newer ({why}), and this is {there};"
-            " pip install 'pyspark>=4.2,<5'"
+            "penstock: messages are written with Spark 4.1 or newer (writers get no Arrow batches"
+            f" before), and this is {there}; pip install 'pyspark>=4.2,<5'"
         )

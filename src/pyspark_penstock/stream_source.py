@@ -30,18 +30,18 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from penstock_ranges.ranges import Head
 from pyspark_penstock.claims import Claim, claim_batch, holes_in, pieces_of
 from pyspark_penstock.client import ConnectionLost, Refused
 from pyspark_penstock.options import Settings
 from pyspark_penstock.planner import Planner, subscribe, wait_for_any
+from pyspark_penstock.read_limits import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark_penstock.source import (
     GO_ON,
     UNLIMITED,

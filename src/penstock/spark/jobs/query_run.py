@@ -55,9 +55,20 @@ def queue_stream(
 def started(
     writer: "DataStreamWriter", checkpoint: Path, every_s: float | None
 ) -> "StreamingQuery":
-    """``every_s`` None = what is there now, then the end."""
+    """``every_s`` None = what is there now, then the end.
+
+    Raises PipelineFailed where Spark would end such a run after its first batch.
+    """
     writer = writer.option("checkpointLocation", str(checkpoint))
     if every_s is None:
+        from pyspark_penstock import is_spark
+
+        if not is_spark(4, 2):
+            raise PipelineFailed(
+                "a run that ends by itself needs Spark 4.2 or newer: older ones end it after one"
+                " batch",
+                "pip install 'pyspark>=4.2,<5', or let it go on with --every",
+            )
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{int(every_s * 1000)} milliseconds").start()
 
