@@ -144,7 +144,7 @@ def test_a_listener_with_an_address_is_two_settings() -> None:
         ),
         ("log.console = yes", "log.console = yes; allowed: true, false"),
         ("vm_memory_high_watermark.relative = 3", "allowed: a number from 0 to 1 such as 0.4"),
-        ("vm_memory_high_watermark.absolute = 3", "or bytes without one, at least 1000000"),
+        ("vm_memory_high_watermark.absolute = 3", "or bytes, at least 1000000"),
         ("listeners.tcp.default = 70000", "allowed: a port, or an IP address, a colon and a port"),
         ("listeners.tcp = 5672", "listeners.tcp = 5672; allowed: none"),
         ("ssl_cert_login_from = common_nam", "allowed: nothing, distinguished_name"),

@@ -150,8 +150,8 @@ class MemoryWatermark(_Limit[MemoryLimit]):
     type_name = "a share, or bytes"
     parse = staticmethod(parse_memory_limit)
     words = (
-        "a share from 0 to 1 such as 0.4, or a size with a unit such as 256MiB, 4GB (k and kiB"
-        " are 1024, kB is 1000; so M, G, T), or bytes without one, at least 1000000"
+        "a share from 0 to 1 such as 0.4; or bytes, at least 1000000, also with a unit such as"
+        " 256MiB or 4GB (k and kiB are 1024, kB is 1000; likewise M, G, T)"
     )
 
 
@@ -159,8 +159,8 @@ class FreeDisk(_Limit[DiskLimit]):
     type_name = "bytes, or a rule"
     parse = staticmethod(parse_disk_limit)
     words = (
-        "auto; bytes with a unit or without, such as 2GB, 500MiB (k and kiB are 1024, kB is"
-        " 1000; so M, G, T); mem_relative 1.0, that many times the memory"
+        "auto; bytes, also with a unit such as 500MiB or 2GB (k and kiB are 1024, kB is 1000;"
+        " likewise M, G, T); mem_relative 1.0: that many times the memory"
     )
 
 
@@ -238,7 +238,7 @@ class Secret(Text):
         self.type_name = "secret"
 
     def allowed(self) -> str:
-        return f"{super().allowed()}; or file:, command:, encrypted: and where it is"
+        return f"{super().allowed()}; or its place: file:, command: or encrypted:"
 
 
 class Form(NamedTuple):
