@@ -24,7 +24,7 @@ REASONS = {
     "http.server calls it": "log_message server_bind",
     "io calls it": "seekable",
     "logging calls it": "emit",
-    "Spark calls it": "getDefaultReadLimit initialOffset onQueryIdle onQueryProgress onQueryStarted"
+    "Spark calls it": "onQueryIdle onQueryProgress onQueryStarted"
     " onQueryTerminated prepareForTriggerAvailableNow reportLatestOffset streamReader streamWriter",
     "urllib calls it": "redirect_request",
     "a value of an enumeration": "KEEP",
