@@ -410,7 +410,9 @@ def test_every_page_is_right_on_a_phone(visit: Visit, life: Life) -> None:
         visit.settle()
         if (found := page.evaluate("document.documentElement.scrollWidth")) > 390:
             wrong[name] = [f"{found} wide"]
-        wrong[name] = wrong.get(name, []) + violations(page)
+        for theme in ("light", "dark"):
+            page.evaluate("theme => { document.documentElement.dataset.theme = theme }", theme)
+            wrong[name] = wrong.get(name, []) + violations(page)
     assert {name: texts for name, texts in wrong.items() if texts} == {}
     assert size is not None
     page.set_viewport_size(size)

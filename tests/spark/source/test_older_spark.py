@@ -29,9 +29,9 @@ LIMIT = 400
 PROGRAM = """
 import sys
 from pyspark.sql import SparkSession
-url, kind, table, checkpoint = sys.argv[1:]
+url, kind, queue, table, checkpoint = sys.argv[1:]
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-reading = spark.readStream.format("penstock").option("url", url).option(kind, "orders")
+reading = spark.readStream.format("penstock").option("url", url).option(kind, queue)
 reading = reading.option("maxMessagesPerTrigger", LIMIT)
 if kind == "stream":
     reading = reading.option("group", "lake").option("startingOffsets", "earliest")
@@ -134,18 +134,22 @@ def older(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_each_message_comes_once_over_kills(
     kind: str, older: Path, broker: BrokerProcess, tmp_path: Path
 ) -> None:
+    queue = f"{kind} {older.name}"
     table, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
     environment = archive_environment() | {
         "PYTHONPATH": os.pathsep.join([str(older), archive_environment()["PYTHONPATH"]]),
         "SPARK_HOME": str(older / "pyspark"),
+        "PYSPARK_PYTHON": sys.executable,
         "JAVA_HOME": str(java_of("of the system", tmp_path)),  # these know no Java of today
     }
-    command = [sys.executable, "-c", PROGRAM, broker.url, kind, str(table), str(checkpoint)]
+    given = (broker.url, kind, queue, str(table), str(checkpoint))
     arguments = STREAM if kind == "stream" else None
     for batch in range(3):  # a life of the program for each
         bodies = [b"%d" % (batch * COUNT + number) for number in range(COUNT)]
-        publish(broker.url, "orders", bodies, arguments=arguments)
-        with subprocess.Popen(command, env=environment, process_group=0) as program:
+        publish(broker.url, queue, bodies, arguments=arguments)
+        with subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, *given], env=environment, process_group=0
+        ) as program:
             end_s = time.monotonic() + 120
             while len(kept(table)) < (batch + 1) * COUNT - (batch < 2) * LIMIT:
                 assert program.poll() is None
@@ -153,7 +157,7 @@ def test_each_message_comes_once_over_kills(
                 time.sleep(0.2)
             os.killpg(program.pid, 9)
     assert kept(table) == list(range(3 * COUNT))
-    assert kind == "stream" or depth(broker.url, "orders") <= LIMIT
+    assert kind == "stream" or depth(broker.url, queue) <= LIMIT
 
 
 def kept(table: Path) -> list[int]:
