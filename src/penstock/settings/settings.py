@@ -175,8 +175,8 @@ class Settings(
         " are dropped.", unit="s")
     staged_producer_ttl_s = Integer(2_592_000, 3600, 315_360_000,
         "How long the broker remembers a Spark query, or a write with `txnId`, after its last"
-        " batch. One that was forgotten may publish a committed batch again. Of more than 100,000"
-        " those used last are remembered.", unit="s")
+        " batch. One that was forgotten may publish a committed batch again. Of more than 20,000 of"
+        " a user, or 100,000 in all, those used last are remembered.", unit="s")
     vm_memory_high_watermark = MemoryWatermark("0.4",
         "Memory the whole broker may use; above it publishers are blocked. A share is of the"
         " machine's memory, or of its control group's limit. 0 blocks all publishers.")
