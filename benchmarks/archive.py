@@ -6,15 +6,19 @@ All run on 127.0.0.1, one after the other, with the same bodies and the same com
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 
 from benchmarks.archive_fill import fill
@@ -23,9 +27,21 @@ from benchmarks.brokers import penstock as penstock_of
 from benchmarks.harness import Figures, Given, Row, Table, needs
 from benchmarks.load import environment
 from benchmarks.page import Column, Promise, Section, tenths, thousands
+from tests.helpers.object_store import BUCKET, ObjectStore
 
 QUEUE: Final = "bench.backlog"
 LOOK_S: Final = 0.2
+SMALL: Final = 1000
+FORMATS: Final = {
+    "parquet": "Parquet",
+    "delta": "Delta",
+    "iceberg": "Iceberg",
+    "parquet-s3": "Parquet in an S3 store",
+    "delta-s3": "Delta in an S3 store",
+}
+EMPTY: Final = """from pyspark.sql import SparkSession
+SparkSession.builder.getOrCreate().stop()
+"""
 
 
 class Way(NamedTuple):
@@ -49,13 +65,42 @@ def landed(way: Way, given: Given) -> Figures:
         return way.drive(way.broker, given, Path(scratch))
 
 
-def archived(side: Side, given: Given, scratch: Path) -> Figures:
+class Target(NamedTuple):
+    """Where an archive goes: its options, and what names the place to its process."""
+
+    words: tuple[str, ...] = ()
+    environment: Mapping[str, str] = MappingProxyType({})
+
+
+@contextmanager
+def target_of(key: str, scratch: Path) -> Iterator[Target]:
+    """``parquet``, ``delta`` or ``iceberg``; ``-s3``: in a store of this machine."""
+    kind, _, place = key.partition("-")
+    lake = str(scratch / "lake")
+    with ObjectStore(scratch / "store") if place == "s3" else nullcontext() as store:
+        told = store.environment if store else {}
+        if kind == "iceberg":
+            catalog = f"sqlite:///{scratch}/catalog.db"
+            words: tuple[str, ...] = (
+                "--table",
+                "lake.rows",
+                "--catalog-uri",
+                catalog,
+                "--warehouse",
+                lake,
+            )
+        else:
+            words = ("--to", f"s3://{BUCKET}/rows" if store else lake)
+        yield Target(("--format", kind, *words), told)
+
+
+def archived(side: Side, given: Given, scratch: Path, key: str = "parquet") -> Figures:
     """Without the seconds that Spark takes to start and stop, as those of the others are."""
     filled_s = fill(side.url, QUEUE, given.count, given.size, given.bodies)
-    with Watch(side.pid) as watch:
+    with target_of(key, scratch) as target, Watch(side.pid) as watch:
         done = subprocess.run(
-            archive_words(given, side.url, scratch / "lake"),
-            env=environment(),
+            archive_words(given, side.url, *target.words),
+            env={**environment(), **target.environment},
             stdout=subprocess.PIPE,
             check=True,
         )
@@ -76,10 +121,31 @@ def archived(side: Side, given: Given, scratch: Path) -> Figures:
     }
 
 
-def archive_words(given: Given, url: str, lake: Path) -> list[str]:
+def small(side: Side, given: Given, scratch: Path, cache: Path) -> Figures:
+    """All of the process's time."""
+    fill(side.url, QUEUE, SMALL, given.size, given.bodies)
+    words = archive_words(given, side.url, "--to", str(scratch / "lake"))
+    return {"seconds": whole_s(words, {"XDG_CACHE_HOME": str(cache)})}
+
+
+def empty(nothing: None, given: Given, scratch: Path) -> Figures:
+    """``spark-submit`` of a program that makes a session and stops it."""
+    program = scratch / "empty.py"
+    program.write_text(EMPTY)
+    submit = str(Path(sys.executable).parent / "spark-submit")
+    return {"seconds": whole_s([submit, "--master", "local[2]", str(program)], {})}
+
+
+def whole_s(command: Sequence[str], more: Mapping[str, str]) -> float:
+    began_s = time.monotonic()
+    subprocess.run(command, env={**environment(), **more}, capture_output=True, check=True)
+    return time.monotonic() - began_s
+
+
+def archive_words(given: Given, url: str, *target: str) -> list[str]:
     return [
         *(sys.executable, "-m", "penstock", "pipeline", "archive"),
-        *("--url", url, "--queue", QUEUE, "--to", str(lake), "-o", "json"),
+        *("--url", url, "--queue", QUEUE, *target, "-o", "json"),
         *("--compression", given.compression, "--max-messages", str(given.max_messages)),
         *("--max-batch-mb", str(given.max_batch_mb)),
     ]
@@ -109,7 +175,9 @@ def beside(side: Side, given: Given, scratch: Path) -> Figures:
     alone = neighbours(given, side.url)
     lake = scratch / "lake"
     archive = subprocess.Popen(
-        archive_words(given, side.url, lake), env=environment(), stdout=subprocess.DEVNULL
+        archive_words(given, side.url, "--to", str(lake)),
+        env=environment(),
+        stdout=subprocess.DEVNULL,
     )
     try:
         while not any(lake.rglob("*.parquet")):  # its first batch is being written
@@ -156,6 +224,22 @@ def ways(given: Given, row: Row) -> list[Way]:
     label = f"penstock pipeline archive ({'prepared' if prepared else 'not prepared'})"
     if row.name == "beside":
         return [Way("penstock", "Penstock", penstock(given), beside)]
+    if row.name == "formats":
+        return [
+            Way(key, title, penstock(given), partial(archived, key=key))
+            for key, title in FORMATS.items()
+        ]
+    if row.name == "small":
+        cache = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
+        atexit.register(shutil.rmtree, cache)
+        prepare = [sys.executable, "-m", "penstock", "pipeline", "prepare"]
+        whole_s(prepare, {"XDG_CACHE_HOME": str(cache)})
+        none = cache / "none"
+        return [
+            Way("prepared", "prepared", penstock(given), partial(small, cache=cache)),
+            Way("unprepared", "not prepared", penstock(given), partial(small, cache=none)),
+            Way("empty", "spark-submit of an empty program", nullcontext(), empty),
+        ]
     found = [
         Way("penstock", label, penstock(given), archived),
         Way("memory", "Spark from memory", nullcontext(), from_memory),
@@ -192,6 +276,8 @@ SECTIONS: Final = {
             Column("watched/rss_peak_mb", "broker's peak RSS MB", thousands),
         ),
     ),
+    "formats": Section("Messages per second by format", (Column("rate", "msg/s", thousands, 1),)),
+    "small": Section("An archive of 1,000 messages", (Column("seconds", "s", tenths, -1),)),
     "beside": Section(
         "Another queue, messages per second",
         (
@@ -209,6 +295,8 @@ TABLES: Final = (
         " of the same columns from memory; pika that reads a queue of RabbitMQ for pyarrow.",
         [
             Row("archive", "a backlog", landed, room_bytes=lambda g: 3.0 * g.count * g.size),
+            Row("formats", "formats", landed, "formats", lambda g: 3.0 * g.count * g.size),
+            Row("small", "a small job", landed, "small"),
             Row("beside", "another queue", landed, "beside", lambda g: 3.0 * g.count * g.size),
         ],
         SECTIONS,
@@ -220,6 +308,7 @@ TABLES: Final = (
         promises=[
             Promise("over Spark from memory at least", "archive", "rate", 0.5, over="memory"),
             Promise("over pika and pyarrow at least", "archive", "rate", 10, over=THEIRS),
+            Promise("a small job on a prepared machine, s", "small", "seconds", most=6),
             Promise("another queue keeps of its rate", "beside", "kept", least=0.8),
         ],
         lacking=needs,

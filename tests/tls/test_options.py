@@ -199,7 +199,7 @@ def test_a_listener_that_would_have_no_tls_stops_the_start(
 
 @pytest.mark.parametrize("entry", ["none=1", "verify", "verify=perhaps", "depth=-1"])
 def test_a_wrong_entry_of_such_a_list_is_refused(entry: str) -> None:
-    with pytest.raises(SettingInvalid, match="without these four characters"):
+    with pytest.raises(SettingInvalid, match="without this prefix"):
         load_settings(None, {}, {"https_tls": entry})
 
 
