@@ -130,10 +130,14 @@ def small(side: Side, given: Given, scratch: Path, cache: Path) -> Figures:
 
 def empty(nothing: None, given: Given, scratch: Path) -> Figures:
     """``spark-submit`` of a program that makes a session and stops it."""
+    import pyspark
+
     program = scratch / "empty.py"
     program.write_text(EMPTY)
-    submit = str(Path(sys.executable).parent / "spark-submit")
-    return {"seconds": whole_s([submit, "--master", "local[2]", str(program)], {})}
+    home = Path(str(pyspark.__file__)).parent
+    command = [str(home / "bin" / "spark-submit"), "--master", "local[2]", str(program)]
+    told = {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+    return {"seconds": whole_s(command, told)}
 
 
 def whole_s(command: Sequence[str], more: Mapping[str, str]) -> float:
