@@ -388,6 +388,7 @@ def test_a_narrow_window_has_a_menu_behind_a_button(visit: Visit) -> None:
     page.get_by_role("button", name="Menu").click()
     visit.menu("Queues")
     visit.heading("Queues")
+    visit.settle()
     assert page.evaluate("document.documentElement.scrollWidth") <= 420
     visit.shoot_now("narrow")
     assert size is not None

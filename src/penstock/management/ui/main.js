@@ -182,12 +182,13 @@ function loadAhead() {
 function usePage(page) {
   const [, redraw] = useState(0);
   const [error, setError] = useState(null);
+  const Page = page && loaded.get(page.module);
   useEffect(() => {
     setError(null);
-    if (!page || loaded.has(page.module)) return;
-    load(page).then(() => redraw((n) => n + 1), setError);
+    // Not asked of `loaded` again: it may have come ahead since this was drawn without it.
+    if (page && !Page) load(page).then(() => redraw((n) => n + 1), setError);
   }, [page]);
-  return { Page: page && loaded.get(page.module), error };
+  return { Page, error };
 }
 
 function Frame() {
