@@ -54,7 +54,10 @@ def test_delays_survive_a_restart(own_broker: BrokerProcess) -> None:
     own_broker.restart()
     with pika.BlockingConnection(pika.URLParameters(own_broker.url)) as connection:
         channel = connection.channel()
-        assert [one for one in wait_for(channel, "q", 2) if one != b"1"] == [b"1500", b"3000"]
+        found = wait_for(channel, "q", 2)
+        if found[0] == b"1":  # its acknowledgement may not have been on disk
+            found = [*found[1:], *wait_for(channel, "q", 1)]
+        assert found == [b"1500", b"3000"]
 
 
 def test_queues_that_take_each_message_once(channel: BlockingChannel, name: str) -> None:
