@@ -150,11 +150,6 @@ def test_a_hopeless_error_is_one_that_exists(name: str) -> None:
     assert issubclass(getattr(import_module(module), kind), Exception)
 
 
-class _Session:
-    def stop(self) -> None:
-        pass
-
-
 @pytest.mark.parametrize(
     "raised, told",
     [
@@ -167,7 +162,7 @@ def test_who_went_away_is_told_apart(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, raised: Exception, told: type[Exception]
 ) -> None:
     """The broker, the reader of our output and Spark's Java are all lost connections."""
-    monkeypatch.setattr(session, "local_session", lambda *_, **__: _Session())
+    monkeypatch.setattr(session, "local_session", lambda *_, **__: MagicMock())
     with pytest.raises(told) as caught, session.session("n", "local", "amqp://x", tmp_path):
         raise raised
     assert type(caught.value) is told

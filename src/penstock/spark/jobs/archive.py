@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.spark.jobs.query_run import OnFailure, QueryRun, queue_stream, started, unheard
 from penstock.spark.launcher.failures import PipelineFailed
-from penstock.spark.launcher.session import session
+from penstock.spark.launcher.session import interpret, session
 from penstock.spark.progress import RunReports
 from penstock.spark.state import notes
 from penstock.spark.tables.landing import LakeTable, Landing
@@ -139,6 +139,7 @@ def run_archive(
         try:
             # Rows are claims, however many messages there are: little to do for Java.
             with session(name, job.master, job.url, main.landing.home, short=True) as spark:
+                interpret(spark)
                 archive = _Archive(job, tables, spark, on_landed, stopping, on_failure)
                 restarts = archive.run()
                 ended_s = time.monotonic()

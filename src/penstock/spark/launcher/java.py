@@ -14,6 +14,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,7 +63,7 @@ def find_java(environment: Mapping[str, str]) -> Java:
     """The first of the three that runs and is new enough; raises JavaMissing, NoCache."""
     tried = []
     for source, java in _candidates(environment):
-        version = version_of(java)
+        version = _version(java, _changed_ns(java))
         if version >= VERSION_MIN:
             return Java(_for_spark(java, source, environment).parent.parent, version, source)
         what = f"is Java {version}" if version else "does not run"
@@ -124,6 +125,19 @@ def cache_dir(environment: Mapping[str, str]) -> Path:
         return (Path(base) if base else Path.home() / ".cache") / "penstock"
     except RuntimeError as error:
         raise NoCache(f"this user has no cache directory: {error}") from error
+
+
+@cache
+def _version(java: Path, _changed_ns: int) -> int:
+    """Each answer takes a tenth of a second, and a pipeline looks twice."""
+    return version_of(java)
+
+
+def _changed_ns(java: Path) -> int:
+    try:
+        return java.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def version_of(java: Path) -> int:

@@ -25,7 +25,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from penstock.core.errors import PenstockError
@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 SOMEWHERE = "192.0.2.1"
 """Reserved for examples; tells which way out of this machine is the usual one."""
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+}
 LOG_NAME = "spark.log"
 LOG_SETTINGS = """\
 status = error
@@ -88,8 +93,7 @@ def session(
         ) from error
     finally:
         if shared is None:
-            with suppress(*_java_died()):
-                spark.stop()
+            stop(spark)
 
 
 class SharedSpark:
@@ -121,9 +125,10 @@ class SharedSpark:
                 )
         spark = self._spark.newSession()
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
-        _register(spark)
-        # Makes it the thread's active session, in which Spark looks for the format of a writer.
+        # Makes it the thread's active session, in which Spark looks for the format of a writer, and
+        # whether the name of a source is taken.
         spark.createDataFrame([], "nothing int")
+        _register(spark)
         return spark
 
     def __enter__(self) -> Self:
@@ -131,8 +136,28 @@ class SharedSpark:
 
     def __exit__(self, *_: object) -> None:
         if self._spark is not None:
-            with suppress(*_java_died()):
-                self._spark.stop()
+            stop(self._spark)
+
+
+def stop(spark: "SparkSession") -> None:
+    """A thread waits for Python's server of accumulators, which takes a second to end."""
+    server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.shutdown = threading.Thread(target=server.shutdown, daemon=True).start
+    with suppress(*_java_died()):
+        spark.stop()
+
+
+def interpret(spark: "SparkSession") -> None:
+    """For a session with a handful of rows: Java runs its plans without compiling them first.
+
+    Without short tracebacks the workers of a stream's source are children of the same process as
+    all others, instead of one that has to start.  What a user has set stays.
+    """
+    given = spark.sparkContext.getConf()
+    for key, value in INTERPRETED.items():
+        if not given.contains(key):
+            spark.conf.set(key, value)
 
 
 _GIVEN: ContextVar[SharedSpark | None] = ContextVar("the Spark of this program", default=None)
@@ -184,6 +209,9 @@ def local_session(
     }
     if is_embedded(master):
         os.environ["PYSPARK_PYTHON"] = str(_workers_python(scratch))
+        # By this one Spark looks through all packages for sources; without it, it does not, and
+        # the source that is registered runs by the other.
+        os.environ["PYSPARK_DRIVER_PYTHON"] = str(scratch / "no-python")
         settings["spark.local.dir"] = str(_emptied(scratch / "local"))
     return _started(app_name, master, host, settings, scratch)
 
