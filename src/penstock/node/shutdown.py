@@ -58,9 +58,7 @@ class Shutdown:
 
     def begun(self) -> None:
         """The stop is under way: from here on its time runs."""
-        timer = threading.Timer(self._timeout_s, self._overdue)
-        timer.daemon = True
-        timer.start()
+        threading.Thread(target=self._end_in_time, daemon=True).start()
 
     def drain(self, peers: Peers | None, look: Callable[[], None]) -> None:
         """Tell the clients, wait a little for their close-ok; then tell the other nodes."""
@@ -100,7 +98,8 @@ class Shutdown:
         self._reload_asked = True
         self._loop.wake()
 
-    def _overdue(self) -> None:
+    def _end_in_time(self) -> None:
+        time.sleep(self._timeout_s)
         logger.warning("the stop takes longer than %d s: the node ends at once", self._timeout_s)
         self._leave()
 
