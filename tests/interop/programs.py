@@ -34,6 +34,8 @@ class Program(NamedTuple):
     command: Callable[[Path], list[str]]
     probe: tuple[str, ...] = ()
     """A command that fails where a library is missing that a package of the system brings."""
+    folder: Path = HERE
+    """Where the folder of its name is."""
 
 
 def run(command: list[str], directory: Path) -> None:
@@ -216,7 +218,7 @@ def built(program: Program) -> Path:
     """The directory of the built program, building it if nobody has."""
     digest = hashlib.sha256()
     for source in program.sources:
-        digest.update((HERE / program.name / source).read_bytes())
+        digest.update((program.folder / program.name / source).read_bytes())
     for tool in program.tools:
         digest.update(os.path.realpath(shutil.which(tool) or "").encode())
     target = cache_directory() / f"{program.name}-{digest.hexdigest()[:16]}"
@@ -226,7 +228,7 @@ def built(program: Program) -> Path:
     aside = Path(tempfile.mkdtemp(prefix=f"{program.name}-", dir=target.parent))
     try:
         for source in program.sources:
-            shutil.copy(HERE / program.name / source, aside)
+            shutil.copy(program.folder / program.name / source, aside)
         program.build(aside)
         try:
             aside.rename(target)

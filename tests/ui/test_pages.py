@@ -14,42 +14,9 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.helpers.live_broker import LiveBroker
+from tests.ui.addresses import PAGES, QUEUE
 from tests.ui.life import Life
 from tests.ui.visit import Visit, violations
-
-ODD = "<b>odd/name & co</b>"
-QUEUE = "/queues/%2F/orders.audit"
-# name of the picture, address, heading
-PAGES = [
-    ("overview", "/", "Overview"),
-    ("connections", "/connections", "Connections"),
-    ("channels", "/channels", "Channels"),
-    ("exchanges", "/exchanges", "Exchanges"),
-    ("exchange", "/exchanges/%2F/orders", "orders"),
-    ("exchange-bindings", "/exchanges/%2F/orders?tab=bindings", "orders"),
-    ("exchange-default", "/exchanges/%2F/amq.default", "(default exchange)"),
-    ("queues", "/queues", "Queues"),
-    ("queue", QUEUE, "orders.audit"),
-    ("queue-consumers", "/queues/%2F/orders.new?tab=consumers", "orders.new"),
-    ("queue-bindings", f"{QUEUE}?tab=bindings", "orders.audit"),
-    ("queue-publish", f"{QUEUE}?tab=publish", "orders.audit"),
-    ("queue-settings", f"{QUEUE}?tab=settings", "orders.audit"),
-    ("queue-odd", f"/queues/%2F/{quote(ODD, safe='')}", ODD),
-    ("consumers", "/consumers", "Consumers"),
-    ("topics", "/topics", "NSQ topics"),
-    ("policies", "/policies", "Policies"),
-    ("users", "/users", "Users"),
-    ("user", "/users/guest", "guest"),
-    ("vhosts", "/vhosts", "Virtual hosts"),
-    ("vhost", "/vhosts/%2F", "/"),
-    ("limits", "/limits", "Limits"),
-    ("nodes", "/nodes", "Nodes"),
-    ("certificates-none", "/certificates", "Certificates"),
-    ("log", "/log", "Log"),
-    ("audit", "/audit", "Audit trail"),
-    ("definitions", "/definitions", "Definitions"),
-    ("api", "/api", "HTTP API"),
-]
 
 
 @pytest.fixture(scope="module", autouse=True)
