@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY / "tools"))
+
+from reading_level import CODE, level_of, sentences, syllables, words  # noqa: E402
+
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 WORDS_MAX = 40
 
@@ -41,26 +45,7 @@ RATCHETS = {"longer than 40 words": 15, "with a clause for a subject": 50}
 SLACK = 15
 """By which a number may be better, so that not each change of a page has to touch it."""
 
-CODE = re.compile(r"^```.*?^```|<!--.*?-->|^ {4,}(?![-*] ).*?$", re.MULTILINE | re.DOTALL)
-BREAK = re.compile(r"\n\s*\n|^\s*(?:[-*+]|\d+\.) |^#.*$|(?<!\\)\|", re.MULTILINE)
-"""Between paragraphs, items of a list and cells of a table."""
-SENTENCE = re.compile(r"(?<=[.!?])[\"')]*\s+(?=[\"'(]?[A-Z0-9])")
 CLAUSE = re.compile(r"(What|Whatever|Who|Whom|Whose)\b.*[^?]$", re.DOTALL)
-
-
-def plain(text: str) -> str:
-    """Without marks; what stands between backticks is one word."""
-    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
-    return re.sub(r"[*_]{1,2}", "", re.sub(r"`+[^`]*`+", "CODE", text))
-
-
-def sentences(text: str) -> Iterator[str]:
-    for part in BREAK.split(CODE.sub("\n\n", text)):
-        yield from SENTENCE.split(plain(" ".join(part.split())))
-
-
-def count(sentence: str) -> int:
-    return len(re.findall(r"[\w'’-]+", sentence))
 
 
 @functools.cache
@@ -73,12 +58,14 @@ def found() -> dict[str, list[str]]:
     ]
     return {
         "longer than 40 words": [
-            f"{page}: {sentence}" for page, sentence in all_of_them if count(sentence) > WORDS_MAX
+            f"{page}: {sentence}"
+            for page, sentence in all_of_them
+            if len(words(sentence)) > WORDS_MAX
         ],
         "with a clause for a subject": [
             f"{page}: {sentence}"
             for page, sentence in all_of_them
-            if count(sentence) > 5 and CLAUSE.match(sentence)
+            if len(words(sentence)) > 5 and CLAUSE.match(sentence)
         ],
     }
 
@@ -98,6 +85,15 @@ def test_sentences_are_found_as_they_are_read() -> None:
     ]
     assert not CLAUSE.match("What is it?")
     assert CLAUSE.match("What is declared stays.")
+
+
+def test_the_reading_level_is_counted_as_its_tool_says() -> None:
+    assert [syllables(word) for word in ("queue", "code", "table", "acknowledge", "RAM")] == [
+        *(1, 1, 2, 3, 1)
+    ]
+    level = level_of(["# A head of five words\n\nThe cat sat on the mat. A label.\n"])
+    assert level == (1, 1, 6, 6, 0, 0)
+    assert round(level.grade, 2) == -1.45
 
 
 def test_sentences_that_a_review_found_do_not_come_back() -> None:
