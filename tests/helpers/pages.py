@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -46,3 +47,17 @@ def paste(
         timeout=PASTE_S,
         check=False,
     )
+
+
+def interrupted(block: str, directory: Path, lines: int) -> list[str]:
+    """The first lines that the program of a block prints; then it is ended as by Ctrl-C."""
+    program = block.partition("\n")[2].rpartition("END")[0]
+    arguments = ["python", "-u", "-c", program]
+    with subprocess.Popen(
+        arguments, cwd=directory, env=activated({}), stdout=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        heard = [running.stdout.readline() for _ in range(lines)]
+        running.send_signal(signal.SIGINT)
+        assert running.wait(10) == 0
+    return heard

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import signal
-import subprocess
 import urllib.request
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from click.testing import CliRunner
 from penstock.cli.main import cli
 from tests.helpers.live_broker import REPOSITORY
 from tests.helpers.nsq_broker import NsqBroker
-from tests.helpers.pages import activated, blocks_of, pasted
+from tests.helpers.pages import blocks_of, interrupted, pasted
 from tests.spark.spark_tools import require_spark
 
 PAGE = (REPOSITORY / "docs" / "nsq.md").read_text(encoding="utf-8")
@@ -62,16 +60,7 @@ def test_a_channel_lands_in_a_table(tmp_path: Path) -> None:
 def consumed(broker: NsqBroker, directory: Path) -> list[str]:
     """The two lines that the page tells of; then the consumer is ended as by Ctrl-C."""
     block = BLOCKS["consume"].replace("127.0.0.1:4150", f"127.0.0.1:{broker.tcp_port}")
-    program = block.partition("\n")[2].rpartition("END")[0]
-    arguments = ["python", "-u", "-c", program]
-    environment = activated({})
-    with subprocess.Popen(
-        arguments, cwd=directory, env=environment, stdout=subprocess.PIPE, text=True
-    ) as consumer:
-        assert consumer.stdout is not None
-        lines = [consumer.stdout.readline() for _ in range(2)]
-        consumer.send_signal(signal.SIGINT)
-        assert consumer.wait(10) == 0
+    lines = interrupted(block, directory, 2)
     assert all(f"`{line.strip()}`" in PAGE for line in lines)
     return lines
 
