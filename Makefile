@@ -11,7 +11,7 @@ CHECKED := src tests setup.py $(wildcard benchmarks fuzz tools examples docs pac
 QUIET  := $(addprefix tests/,core settings routing queues backing storage broker) $(wildcard tests/protocols/*/codec)
 
 .PHONY: help setup run quick test spark test-exactly-once test-cluster chaos test-losses test-peers test-links nightly lint types fmt bench
-.PHONY: docs screenshots lock audit wheel sdist sbom release-check clean deps-core deps-lint deps-clients deps-spark deps-ui
+.PHONY: docs links screenshots lock audit wheel sdist sbom release-check clean deps-core deps-lint deps-clients deps-spark deps-ui
 
 help:
 	@echo "make setup   everything into .venv, hot files compiled; then .venv/bin/penstock is the program"
@@ -32,6 +32,7 @@ help:
 	@echo "make types   mypy, strict"
 	@echo "make fmt     format the code"
 	@echo "make docs    the documentation as a site: build/site/index.html"
+	@echo "make links   asks for each address of another site that the documentation names"
 	@echo "make screenshots  the pictures of the web UI in docs/pictures/ui, taken anew"
 	@echo "make bench   compare with the RabbitMQ that is installed here"
 	@echo "make wheel   dist/*.whl for this Python, compiled, for any Linux of this age or newer"
@@ -151,6 +152,12 @@ docs:
 	@$(SETUP) extras docs
 	@$(BIN)/python -m sphinx -q -W --keep-going -j auto -c docs -d build/doctrees . build/site $(ARGS)
 	@echo "build/site/index.html"
+
+# Links to other sites: needs the network, and ends with an error where one is not answered.
+links:
+	@$(SETUP) extras docs
+	@$(BIN)/python -m sphinx -q -b linkcheck -j auto -c docs -d build/doctrees . build/links $(ARGS)
+	@cat build/links/output.txt && echo "every link to another site was answered"
 
 # Of the web UI, for the documentation; tests/ui/test_screenshots.py says which and why.
 screenshots: setup deps-core deps-clients deps-ui

@@ -16,6 +16,11 @@ exclude_patterns = ["README.md", ".*", "build", "dist", "src", "tests", "packagi
 
 myst_heading_anchors = 6
 
+# ``make links`` asks for each address of another site.
+linkcheck_ignore = [r"https?://(127\.0\.0\.1|localhost|\[::1\])", r"https?://[^/]*\bexample\b"]
+linkcheck_timeout = 20
+linkcheck_retries = 3
+
 html_theme = "furo"
 html_title = "Penstock"
 html_extra_path = ["site"]
