@@ -139,6 +139,8 @@ class OpenEngine:
             self.committer.commit_inline(group)
         for done in self.committer.collect():
             self.engine.committed(done)
+        if self.committer.owes_note:
+            self.committer.attest()
         if self.committer.error is not None:
             raise self.committer.error
 
@@ -239,6 +241,8 @@ class PatientEngine(OpenEngine):
         self._written = []
         for group in heard:
             self.engine.committed(group)
+        if heard and self.committer.owes_note:
+            self.committer.attest()
         return heard
 
     def groups_wait(self) -> bool:

@@ -127,6 +127,10 @@ def test_a_group_without_sync_is_only_written() -> None:
     assert verbs(disk) == ["open_write", "allocate", "sync_dir", "pwrite"]
     committer.commit_inline(JournalGroup(1, 46, 0, [], True, 1, []))
     assert verbs(disk)[4:] == ["sync"]
+    assert committer.owes_note
+    committer.attest()
+    assert not committer.owes_note
+    assert verbs(disk)[5:] == ["pwrite"]
     committer.close()
 
 
@@ -144,8 +148,9 @@ def test_the_old_file_is_synced_before_the_new_one_is_begun() -> None:
     committer.commit_inline(group(1, sync=False))
     committer.commit_inline(group(2, file_no=2, sync=False))
     began = ["open_write", "allocate", "sync_dir", "pwrite"]
-    assert verbs(disk)[4:] == ["sync", "close", *began]
+    assert verbs(disk)[4:] == ["sync", *began]
     committer.close()
+    assert verbs(disk)[9:] == ["sync", "pwrite", "close", "close"]  # the old one has a note
 
 
 def test_retired_files_go_after_the_sync_and_only_then() -> None:

@@ -39,6 +39,8 @@ from tests.storage.record_reader import Record, examples, read_record
 
 DIRECTORY = "journal"
 FILE_BYTES = 1 << 14
+BEGUN = 36 + 10 + 13
+"""Bytes of the first block of an empty journal."""
 ADDRESS = b"\x00\x01q"
 FIXED = {
     b"A": ">IQ",
@@ -49,6 +51,7 @@ FIXED = {
     b"N": ">IQ",
     b"X": ">I",
     b"D": ">I",
+    b"B": ">IQ",
 }
 
 
@@ -68,7 +71,7 @@ def read_file(data: bytes) -> list[Block]:
             ">3sBIQQQI", data, at
         )
         end = at + 36 + size
-        if (magic, version, offset) != (b"PSJ", 2, at) or end > len(data):
+        if (magic, version, offset) != (b"PSJ", 3, at) or end > len(data):
             break
         if crc != zlib.crc32(data[at : at + 32] + data[at + 36 : end]):
             break
@@ -253,7 +256,7 @@ def test_clause_1_3_and_2_2_what_an_older_file_left_behind_counts_for_nothing() 
     opened.files.rename(opened.path(1), f"{DIRECTORY}/{spare_file_name(1)}")
     opened.files.rename(f"{DIRECTORY}/{spare_file_name(1)}", opened.path(2))
     again = OpenJournal(opened.files, 2)
-    assert again.data(2)[46:] == old[46:]
+    assert again.data(2)[BEGUN:] == old[BEGUN:]
     assert living(again.recover(7), 7) == []
     assert again.recover(7).bytes_cut == 0
 
@@ -283,9 +286,9 @@ def test_clause_2_2_a_block_elsewhere_is_not_true() -> None:
 def test_clause_2_3_unknown_records_are_damage(records: bytes) -> None:
     assert record_size(records, 0, len(records)) == -1
     opened = OpenJournal()
-    group = JournalGroup(1, 46, 0, [records], True, 0, [])
-    put(opened, 46, group.header() + group.data)
-    with pytest.raises(Corrupt, match=rf"journal/1\.jif: damaged at offset {46 + 36}, "):
+    group = JournalGroup(1, BEGUN, 0, [records], True, 0, [])
+    put(opened, BEGUN, group.header() + group.data)
+    with pytest.raises(Corrupt, match=rf"journal/1\.jif: damaged at offset {BEGUN + 36}, "):
         opened.recover(1)
 
 
@@ -443,17 +446,17 @@ def test_clause_4_2_a_torn_tail_is_where_the_file_ends() -> None:
     last = read_file(whole.data())[-1]
     for lost in (1, 50, 100):
         opened = example_journal()
-        put(opened, 355 - lost, b"\xff" * lost)
+        put(opened, 368 - lost, b"\xff" * lost)
         found = opened.recover(7)
         assert living(found, 7) == [0, 1]
-        assert found.bytes_cut == 355 - last.offset == 163
+        assert found.bytes_cut == 368 - last.offset == 163
 
 
 def test_clause_4_3_a_damage_that_a_later_block_attests() -> None:
     opened = example_journal()
-    size = FILE_BYTES - 46
+    size = FILE_BYTES - BEGUN
     opened.files.flip(opened.path(1), 8 * 100)
-    with pytest.raises(Corrupt, match=rf"journal/1\.jif: damaged at offset 46, {size} bytes"):
+    with pytest.raises(Corrupt, match=rf"journal/1\.jif: damaged at offset {BEGUN}, {size} bytes"):
         opened.recover(7)
 
 
@@ -462,10 +465,10 @@ def test_clause_4_3_b_listed_files_must_be_there_and_whole() -> None:
     for seq in range(2):
         opened.journal.publish(1, [message(seq, b"x" * 1000)])
         opened.commit()
-    end = 46 + 36 + 46 + 997
+    end = BEGUN + 36 + 46 + 997
     saved = opened.data()
     opened.files.flip(opened.path(1), 8 * (end - 1))
-    with pytest.raises(Corrupt, match=rf"1\.jif: damaged at offset 46, {end - 46} bytes"):
+    with pytest.raises(Corrupt, match=rf"1\.jif: damaged at offset {BEGUN}, {end - BEGUN} bytes"):
         opened.recover(1)
     opened.files.remove(opened.path(1))
     with pytest.raises(Corrupt, match=rf"1\.jif: damaged at offset 0, {end} bytes"):
@@ -484,10 +487,10 @@ def test_clause_4_7_what_is_attested() -> None:
 
 def test_clause_5_1_another_version_is_refused_not_cut() -> None:
     opened = OpenJournal()
-    old = opened.data()[:46]
-    head = b"PSJ\x03" + old[4:32]
+    old = opened.data()[:BEGUN]
+    head = b"PSJ\x04" + old[4:32]
     put(opened, 0, head + zlib.crc32(old[36:], zlib.crc32(head)).to_bytes(4, "big"))
-    with pytest.raises(Corrupt, match="version 3, this release reads versions 1 to 2"):
+    with pytest.raises(Corrupt, match="version 4, this release reads versions 1 to 3"):
         opened.recover(1)
 
 
@@ -496,8 +499,8 @@ def test_clause_7_the_example() -> None:
     opened = example_journal()
     assert opened.data() == data + bytes(FILE_BYTES - len(data))
     begun, published, moved = read_file(data + bytes(1000))
-    assert begun == Block(1, 0, 0, [(b"F", {}), (b"Q", {})])
-    assert (published.synced, moved.synced) == (published.offset, moved.offset) == (46, 192)
+    assert begun == Block(1, 0, 0, [(b"F", {}), (b"Q", {}), (b"B", 1, FILE_BYTES)])
+    assert (published.synced, moved.synced) == (published.offset, moved.offset) == (BEGUN, 205)
     assert published.records == [
         (b"N", 7, 16_384),
         (b"P", Record(1, 7, 0, 0, 0, 1, ADDRESS, 3, b"hi!")),

@@ -289,13 +289,13 @@ class Node:
         with self._starting_page(progress):
             try:
                 opening.run(progress.run, progress.say)
+                known = {one: opening.next_seq_id(one) for one in stream_ids(topology)}
+                jobs = self._streams.recoveries(known)
+                progress.run(jobs)
+                streamed = int(self._streams.recovered(jobs))
             except DamagedQueue as damage:
                 self._give_up_copy(damage, topology)
                 raise
-            known = {one: opening.next_seq_id(one) for one in stream_ids(topology)}
-            jobs = self._streams.recoveries(known)
-            progress.run(jobs)
-            streamed = int(self._streams.recovered(jobs))
         self.definitions.forget_deleted_queues()
         self.broker.open(topology, wall_ms(), mono_ms())
         warn_of_refused(self.broker)

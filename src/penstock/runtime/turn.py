@@ -506,6 +506,8 @@ class GroupCommit(TurnPart):
             self._seal(pending, sync, now_ms)
         if self._groups_away > 0:
             self._collect()
+        if idle and self._turn.committer.owes_note and self._turn.committer.idle():
+            self._turn.committer.attest()
         if flow.journal_behind or pending > 0:
             waiting = engine.pending_bytes() + self._bytes_away
             is_behind = waiting > 4 * GROUP_BYTES_MAX or engine.journal_is_behind()

@@ -9,6 +9,7 @@ from typing import final
 
 from mypy_extensions import i64
 
+from penstock.core.errors import Corrupt, DamagedQueue
 from penstock.storage.common.disk_jobs import DiskJob, JobBoard
 from penstock.storage.common.side_log import SideGroup, SideLog
 from penstock.streams.log import StreamFound, StreamLimits, StreamLog
@@ -54,8 +55,11 @@ class Streams(SideLog):
         count: i64 = 0
         for job in jobs:
             assert isinstance(job, StreamRecovery)
-            if job.error is not None:
-                raise job.error
+            error = job.error
+            if isinstance(error, Corrupt):
+                raise DamagedQueue(str(error), int(job.stream)) from error
+            if error is not None:
+                raise error
             self._found[int(job.stream)] = job.found
             count += job.found.next_offset - job.found.first_offset
         return count

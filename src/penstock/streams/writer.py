@@ -82,6 +82,9 @@ class StreamGroups(SideGroup):
         alone = len(groups) == 1 and not self.deleted and not self.left
         self.small = alone and len(groups[0].pieces) == 1 and groups[0].pieces[0].head.at > 0
 
+    def ends(self) -> dict[int, int]:
+        return {int(one.stream): int(one.end) for one in self.groups}
+
 
 @final
 class _OpenFile:

@@ -18,6 +18,13 @@ the next files, since writing over pages and blocks that are there costs a third
 a spare still holds names another file, so recovery does not believe it.  Files that segments
 referred to are removed: a backup may have links to them.
 
+When all that was written is synced and nothing waits, a *note* behind the last block says so
+(``attest``), and how far streams are on disk; the next block is written over it.  The thread writes
+it before it reports; of a group that was done inline it is owed (``owes_note``) until the loop is
+idle.  Behind a file that was left a note says that the next one is on disk.  Notes are not synced:
+after a mere kill they are there, so that the start knows what had been synced, and files that were
+cut short meanwhile are noticed.
+
 A disk without space is waited for: ``stalled`` says so, the group is tried again every half
 second (it is written to its place, so trying again does no harm), and nothing behind it is
 written before.  Of a batch, what was written stays: it may lie in a file that was left for the
@@ -42,7 +49,13 @@ from penstock.runtime.disk.worker import NO_SPACE, RETRY_MS, space_text
 from penstock.storage.common.failpoints import reach
 from penstock.storage.common.files import FileSystem
 from penstock.storage.common.side_log import SideWriter
-from penstock.storage.journal.codec import JournalGroup, journal_file_name, spare_file_name
+from penstock.storage.journal.codec import (
+    BLOCK_HEADER_BYTES,
+    JournalGroup,
+    journal_file_name,
+    note_block,
+    spare_file_name,
+)
 from penstock.storage.store.groups import StoreWriter
 
 BATCH_MAX_BYTES: Final = 1024 * 1024
@@ -52,7 +65,10 @@ SMOOTHING: Final = 0.2
 
 
 class Committer:
-    """``submit``, ``collect``, ``idle``, ``commit_inline`` and ``close`` belong to the loop."""
+    """``submit``, ``collect``, ``idle``, ``commit_inline`` and ``close`` belong to the loop.
+
+    So do ``owes_note`` and ``attest`` while it is idle.
+    """
 
     def __init__(
         self,
@@ -68,6 +84,7 @@ class Committer:
         self.last_sync_ms = 0.0
         self.sync_count = 0
         self.error: OSError | None = None
+        self.owes_note = False
         self._files = files
         self._directory = directory
         self._file_size_bytes = file_size_bytes
@@ -82,6 +99,10 @@ class Committer:
         # Used by the thread while it is busy, by the loop (inline) while it is not.
         self._handle = -1
         self._file_no = 0
+        self._end = 0  # of the last block in it
+        self._left: tuple[int, int, int] | None = None
+        """Handle, number and end of the file before, until the current one is on disk."""
+        self._ends: dict[int, int] = {}  # logs beside: on disk up to there, and no block says so
         self._unsynced = False
         self._spares: list[str] = []
         self._thread: threading.Thread | None = None
@@ -135,6 +156,8 @@ class Committer:
             self._thread.join()
         if self._handle >= 0:
             self._close_file()
+        if self._left is not None:
+            self._files.close(self._left[0])
         self._store.close()
         self._side.close()
 
@@ -158,6 +181,8 @@ class Committer:
             committed = False
             try:
                 committed = self._commit_patiently(batch)
+                if self.owes_note and not self._waiting:
+                    self.attest()
             except BaseException as bug:
                 # This thread ends here: its bug must reach those that wait for its groups.
                 self.error = OSError(errno.EIO, f"the committer failed: {bug!r}")
@@ -225,6 +250,10 @@ class Committer:
                     self._side.sync()
                 if self._unsynced:
                     self._sync()
+                self.owes_note = True
+                for group in batch:
+                    if group.side is not None:
+                        self._ends.update(group.side.ends())
             for group in batch:
                 if group.files_to_remove or group.files_to_unlink:
                     self._remove(group.files_to_remove, SPARES_MAX)
@@ -251,6 +280,12 @@ class Committer:
             self._open(group.file_no)
         self._unsynced = True
         self._files.pwrite_parts(self._handle, group.offset, [group.header(), *group.parts])
+        self.owes_note = False
+        self._end = group.offset + BLOCK_HEADER_BYTES + group.size
+        if group.told is not None:
+            for log, end in group.told.items():
+                if self._ends.get(log, 0) <= end:
+                    self._ends.pop(log, None)
         group.written = True
 
     def _open(self, file_no: int) -> None:
@@ -264,7 +299,7 @@ class Committer:
                 if self._side.unsynced:
                     self._side.sync()
                 self._sync()
-            self._files.close(self._handle)
+            self._left = (self._handle, self._file_no, self._end)
             self._handle = -1
             self._file_no = 0
         if self._spares:
@@ -292,6 +327,31 @@ class Committer:
             self.last_sync_ms = took_ms
         else:
             self.last_sync_ms += SMOOTHING * (took_ms - self.last_sync_ms)
+        if self._left is not None:
+            handle, file_no, end = self._left
+            self._left = None
+            try:
+                self._note(handle, file_no, end, {}, self._file_no)
+            finally:
+                self._files.close(handle)
+
+    def attest(self) -> None:
+        """All that was written is on disk; behind its end that is said."""
+        self.owes_note = False
+        if self._handle < 0:
+            return
+        try:
+            self._note(self._handle, self._file_no, self._end, self._ends, 0)
+        except OSError as error:
+            self.error = error
+
+    def _note(self, handle: int, file_no: int, end: int, ends: dict[int, int], begun: int) -> None:
+        parts = note_block(file_no, end, ends, begun, self._file_size_bytes)
+        try:
+            self._files.pwrite_parts(handle, end, parts)
+        except OSError as error:  # behind a last block that carried the file over its size
+            if error.errno not in NO_SPACE:
+                raise
 
     def _remove(self, numbers: list[int], spares_max: int) -> None:
         # Not made durable: a file that comes back is on no list, and recovery removes it.

@@ -264,6 +264,7 @@ class DataAudit:
         self._tail = tail
         if tail is not None:
             self._check_list(tail, walks)
+            self._check_whole(tail, walks)
         elif numbers and numbers[-1] > 1 and not any(walk.damages for walk in walks.values()):
             text = "it never began, and the journal files before it are gone"
             self._damage(self._journal_path(numbers[-1]), 0, walks[numbers[-1]].size, text)
@@ -295,6 +296,24 @@ class DataAudit:
                 self.notes.append(
                     f"{self._journal_path(number)} was retired; the next start removes it"
                 )
+
+    def _check_whole(self, tail: JournalWalk, walks: dict[int, JournalWalk]) -> None:
+        """The newest file has the size that it or the one before says, and is the newest."""
+        begun: dict[int, int] = {}
+        for walk in walks.values():
+            begun.update(walk.begun)
+        for number, size in sorted(begun.items()):
+            path = self._journal_path(number)
+            length = walks[number].size if number in walks else -1
+            if number < tail.number:
+                continue
+            if length < 0:
+                self._damage(path, 0, size, "the file is missing")
+            elif length < size:
+                text = f"{size} bytes of it were on disk: it was cut short"
+                self._damage(path, length, size - length, text)
+            elif number > tail.number and not walks[number].damages:
+                self._damage(path, 0, length, UNTRUE)
 
     def _check_last(self, numbers: list[int]) -> None:
         if self.terms is not None and numbers and numbers[-1] > self.terms.journal_file_no:

@@ -41,7 +41,14 @@ from penstock.storage.index.segment_codec import (
     BlockHeader,
 )
 from penstock.storage.journal import codec as journal_codec
-from penstock.storage.journal.codec import BLOCK_HEADER_BYTES, DROP, FILES, KEPT, JournalGroup
+from penstock.storage.journal.codec import (
+    BEGUN,
+    BLOCK_HEADER_BYTES,
+    DROP,
+    FILES,
+    KEPT,
+    JournalGroup,
+)
 from penstock.storage.store import codec as store_codec
 from penstock.storage.store.codec import GROUP_HEADER_BYTES, RECORD_HEADER_BYTES, GroupHeader
 
@@ -62,6 +69,7 @@ RECORD_NAMES: Final = {
     journal_codec.TO_TAIL: "to tail",
     journal_codec.DELAY: "delay",
     journal_codec.ATTEMPTS: "attempts",
+    journal_codec.BEGUN: "size of a file",
 }
 
 
@@ -125,6 +133,7 @@ class JournalWalk(FileWalk):
     ``listed``   the sizes of older files, of its first block
     ``kept``     those of files that segments refer to
     ``dropped``  files that need not be there any more
+    ``begun``    files that are on disk, and the least they are long
     """
 
     def __init__(self, path: str, number: int, data: bytes, listed_size: int | None = None) -> None:
@@ -135,6 +144,7 @@ class JournalWalk(FileWalk):
         self.listed: dict[int, int] = {}
         self.kept: dict[int, int] = {}
         self.dropped: set[int] = set()
+        self.begun: dict[int, int] = {}
         self._listed_size = listed_size
         self._limit = len(data) if listed_size is None else listed_size
         self._walk()
@@ -154,7 +164,16 @@ class JournalWalk(FileWalk):
                 at = end
             else:
                 at = self._skip(at)
+        self._read_note()
         self.let_go()
+
+    def _read_note(self) -> None:
+        """Behind the last block of a file that was left; not one of its blocks."""
+        end = int(journal_codec.block_end(self.data, self._limit, self.number))
+        at = self._limit + BLOCK_HEADER_BYTES
+        while at < end:
+            self._read_record(self.data[at], at)
+            at += max(1, int(journal_codec.record_size(self.data, at, end)))
 
     def _skip(self, at: int) -> int:
         """Damage or the torn tail: where to go on."""
@@ -201,6 +220,9 @@ class JournalWalk(FileWalk):
             self.kept.update(journal_codec.read_table(self.data, at))
         elif kind == DROP:
             self.dropped.add(int.from_bytes(self.data[at + 1 : at + 5], "big"))
+        elif kind == BEGUN:
+            number = int.from_bytes(self.data[at + 1 : at + 5], "big")
+            self.begun[number] = int.from_bytes(self.data[at + 5 : at + 13], "big")
 
 
 class SegmentWalk(FileWalk):

@@ -18,6 +18,10 @@ class SideGroup:
     def __init__(self) -> None:
         self.small: bool = False
 
+    def ends(self) -> dict[int, int]:
+        """Queue id -> up to where its log is on disk when the group is."""
+        return {}
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SideLog:

@@ -350,10 +350,11 @@ class Opening:
         if not message.flags & STORED or self.engine.store.count_reference(message.msg_id):
             return True
         if message.file_no > 0:
-            raise Corrupt(
+            raise DamagedQueue(
                 f"{self.engine.journal.directory}/{journal_file_name(int(message.file_no))}: the"
                 f" content of message {int(message.seq_id)} of queue {int(queue_id)}"
-                f" (message {int(message.msg_id)} of the store) is missing"
+                f" (message {int(message.msg_id)} of the store) is missing",
+                int(queue_id),
             )
         self.dropped += 1
         return False

@@ -6,7 +6,7 @@ header and records, and the header names the file and the offset where the block
 so that a copy of a block (say, inside a message) is never taken for one, nor what an older
 file left behind in the same place.
 
-    block     magic "PSJ" 02 | file_no u32 | offset u64 | synced u64 | size u64 | crc u32 | records
+    block     magic "PSJ" 03 | file_no u32 | offset u64 | synced u64 | size u64 | crc u32 | records
     P         publish: a message record (message_record.py)
     A         'A' queue u32 seq u64                                         acknowledge one
     R         'R' queue u32 first u64 count u32                             acknowledge a run
@@ -19,12 +19,15 @@ file left behind in the same place.
     T         'T' queue u32 old u64 new u64                                 requeued to the tail
     L         'L' queue u32 seq u64 until_ms i64                            not before that time
     E         'E' queue u32 first u64 count u32 counts u32                  attempts and returns
+    B         'B' file_no u32 size u64                                      file has that size
 
 A 'T' ends ``old`` and stands in the same block as the publish of ``new``, so either both are
 true or none.
 
 ``synced`` says how many bytes of this file were known to be on disk when the block was
-sealed: if an older place is damaged all the same, no crash did it (``attests_damage``).
+sealed: if an older place is damaged all the same, no crash did it (``attests_damage``).  A *note*
+is a block that is written behind a sync, where the next one will be; it says that all before it is
+on disk, and has only 'N' and 'B' (``note_block``).
 """
 
 from typing import Final, final
@@ -40,9 +43,9 @@ from penstock.storage.common.message_record import MESSAGE, message_record_end
 from penstock.storage.common.side_log import SideGroup
 from penstock.storage.store.groups import StoreGroup
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 MAGIC_BYTES: Final = b"PSJ"
-MAGIC: Final = 0x50534A02
+MAGIC: Final = 0x50534A03
 JOURNAL_SUFFIX: Final = ".jif"
 SPARE_SUFFIX: Final = ".jif.spare"
 
@@ -61,6 +64,7 @@ DROP: Final = 0x44
 TO_TAIL: Final = 0x54
 DELAY: Final = 0x4C
 ATTEMPTS: Final = 0x45
+BEGUN: Final = 0x42
 
 ACK_BYTES: Final[i64] = 13
 ACK_RUN_BYTES: Final[i64] = 17
@@ -70,6 +74,7 @@ TABLE_BYTES: Final[i64] = 5
 ROW_BYTES: Final[i64] = 12
 TO_TAIL_BYTES: Final[i64] = 21
 ATTEMPTS_BYTES: Final[i64] = 21
+BEGUN_BYTES: Final[i64] = 13
 
 
 POSITION_IDS: Final[i64] = 1 << 30
@@ -120,11 +125,12 @@ class JournalGroup:
     ``store``            contents for the message store, to be on disk before the block is
     ``side``             the same, of the logs beside the journal
     ``written``          it needs no second write when its batch is tried again
+    ``told``             how far logs beside the journal are on disk, as the block says
     """
 
     __slots__ = (
         "end_position", "file_no", "files_to_remove", "files_to_unlink", "offset", "parts", "side",
-        "size", "store", "sync", "synced_offset", "written",
+        "size", "store", "sync", "synced_offset", "told", "written",
     )  # fmt: skip
 
     def __init__(
@@ -138,6 +144,7 @@ class JournalGroup:
         files_to_remove: list[int],
         side: SideGroup | None = None,
         files_to_unlink: list[int] | None = None,
+        told: dict[int, int] | None = None,
     ) -> None:
         self.file_no: i64 = file_no
         self.offset: i64 = offset
@@ -154,6 +161,7 @@ class JournalGroup:
         self.store: StoreGroup | None = None
         self.side: SideGroup | None = side
         self.written: bool = False
+        self.told: dict[int, int] | None = told
 
     def end_offset(self) -> i64:
         """The size of the file once the group is written."""
@@ -179,6 +187,21 @@ class JournalGroup:
         for part in self.parts:
             checksum = crc32(part, checksum)
         return checked + checksum.to_bytes(4, "big")
+
+
+def note_block(file_no: i64, end: i64, ends: dict[int, int], begun: i64, size: i64) -> list[bytes]:
+    """What is written behind the last block of a file when that is synced up to there.
+
+    ``ends``: logs beside the journal and how far they are on disk.  ``begun``: the next file, which
+    is on disk and at least so long; 0 = none is.
+    """
+    writer = BytesWriter()
+    for queue_id, upto in ends.items():
+        write_reserve(writer, queue_id, upto)
+    if begun > 0:
+        write_begun(writer, begun, size)
+    group = JournalGroup(file_no, end, end, [writer.getvalue()], False, 0, [])
+    return [group.header(), *group.parts]
 
 
 def block_end(data: bytes, at: i64, file_no: i64, base: i64 = 0) -> i64:
@@ -252,6 +275,12 @@ def write_drop(writer: BytesWriter, file_no: i64) -> None:
     write_i32_be(writer, i32(file_no))
 
 
+def write_begun(writer: BytesWriter, file_no: i64, size: i64) -> None:
+    writer.append(BEGUN)
+    write_i32_be(writer, i32(file_no))
+    write_i64_be(writer, size)
+
+
 def write_to_tail(writer: BytesWriter, queue_id: i64, old_seq_id: i64, new_seq_id: i64) -> None:
     writer.append(TO_TAIL)
     write_i32_be(writer, i32(queue_id))
@@ -302,7 +331,7 @@ def record_size(data: bytes, at: i64, end: i64) -> i64:
 
 
 def _least_size(kind: i64) -> i64:
-    if kind == ACK or kind == RESERVE:
+    if kind == ACK or kind == RESERVE or kind == BEGUN:
         return ACK_BYTES
     if kind == ACK_RUN:
         return ACK_RUN_BYTES

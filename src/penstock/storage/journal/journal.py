@@ -26,7 +26,8 @@ of many queues, so retiring it asks all of them.  The files are numbered, becaus
 is being retired cannot be written to: ``journal.jif`` has become ``<N>.jif``.
 
 **Room.**  A file is allocated at its full size when it is begun, so an acknowledgement finds
-room even on a full disk (with the store's help consumers can empty a full disk).
+room even on a full disk (with the store's help consumers can empty a full disk).  A 'B' record says
+so when the size is on disk: a newest file that is shorter was cut.
 
 **Numbers.**  Every file begins with the queues' next seq_ids, so no number is lost with an
 old file.  Numbers of transient messages are never written; ``reserve`` records an upper
@@ -64,6 +65,7 @@ from penstock.storage.journal.codec import (
     position_ids,
     write_ack,
     write_attempts,
+    write_begun,
     write_delay,
     write_drop,
     write_forget,
@@ -120,6 +122,8 @@ class Journal:
         self._synced_file_no: i64 = 0
         self._synced_offset: i64 = 0
         self._groups_sealed: i64 = 0
+        self._sized_no: i64 = 0  # the newest file that says how long it is on disk
+        self._ends: dict[int, int] = {}  # logs beside: on disk up to there, in no record yet
 
     def path(self, file_no: int) -> str:
         return f"{self.directory}/{journal_file_name(file_no)}"
@@ -143,17 +147,22 @@ class Journal:
             self.files.pop()
             self._begin_file(int(file.number))
             return
-        self._fs.truncate(self.path(int(file.number)), int(file.size))
         self._begin_file(int(file.number) + 1)
+        self._fs.truncate(self.path(int(file.number)), int(file.size))
 
     def _begin_file(self, file_no: int) -> None:
         self.current = JournalFile(file_no, 0)
         self.files.append(self.current)
         self._written_file = self.current
-        group = JournalGroup(file_no, 0, 0, [self._tables()], True, self.position, [])
+        writer = BytesWriter()
+        write_begun(writer, file_no, self.file_size_bytes)
+        self._sized_no = file_no
+        parts = [self._tables(), writer.getvalue()]
+        group = JournalGroup(file_no, 0, 0, parts, True, self.position, [])
         handle = self._fs.open_write(self.path(file_no))
         try:
             self._fs.allocate(handle, int(self.file_size_bytes))
+            self._fs.sync(handle)  # what the block says of its size is true then
             self._fs.pwrite_parts(handle, 0, [group.header(), *group.parts])
             self._fs.sync(handle)
         finally:
@@ -256,6 +265,7 @@ class Journal:
         complete_id, heard_id = position_ids(queue_id)
         for number in (int(queue_id), complete_id, heard_id):
             self._next_seq_ids.pop(number, None)
+        self._ends.pop(int(queue_id), None)
         write_forget(self._buffer, queue_id)
         self.position = self.sealed_position + len(self._buffer)
 
@@ -294,6 +304,9 @@ class Journal:
             for file_no in dropped + unlinked:
                 write_drop(self._buffer, file_no)
             self.position = self.sealed_position + len(self._buffer)
+        told: dict[int, int] | None = None
+        if len(self._buffer) > 0 and (self._ends or self._sized_no != self.current.number):
+            told = self._tell()
         size: i64 = len(self._buffer)
         assert size > 0 or side is None, "what is appended beside the journal has a record here"
         if size == 0 and (not sync or self._sync_position == self.sealed_position):
@@ -311,10 +324,35 @@ class Journal:
                 parts.insert(0, self._tables())
         synced = self._synced_offset if self._synced_file_no == file.number else 0
         group = JournalGroup(
-            file.number, file.size, synced, parts, sync, self.position, dropped, side, unlinked
+            file.number,
+            file.size,
+            synced,
+            parts,
+            sync,
+            self.position,
+            dropped,
+            side,
+            unlinked,
+            told,
         )
         self._note_sealed(group)
         return group
+
+    def _tell(self) -> dict[int, int] | None:
+        """What is on disk and in no record yet; returns it of the logs beside the journal."""
+        file = self.current
+        if self._synced_file_no == file.number and self._sized_no != file.number:
+            self._sized_no = file.number
+            write_begun(self._buffer, file.number, self.file_size_bytes)
+        told: dict[int, int] | None = None
+        if self._ends:
+            told = self._ends
+            self._ends = {}
+            for queue_id, end in told.items():
+                if self._next_seq_ids.get(queue_id, end) < end:  # it is not deleted
+                    self.reserve(queue_id, end)
+        self.position = self.sealed_position + len(self._buffer)
+        return told
 
     def _note_sealed(self, group: JournalGroup) -> None:
         self._groups_sealed += 1
@@ -348,6 +386,7 @@ class Journal:
         """The committer has done the group, and all before it."""
         if group.side is not None:
             self.side.committed(group.side)
+            self._ends.update(group.side.ends())
         if group.sync:
             self.durable_position = group.end_position
             self._synced_file_no = group.file_no

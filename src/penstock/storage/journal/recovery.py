@@ -24,6 +24,8 @@ What a crash can leave, and what is done:
       block                                one before it was synced, so that one is whole.  It
                                            goes, else the next one begun in vain (on a full
                                            disk, say) would make it look like damage
+    a file that is shorter than a record   Corrupt: it was cut
+      says, or has not begun after all
     anything else wrong                    Corrupt, with file, offset and length
 
 ``run`` changes nothing.  ``secure`` writes the end of the tail again and syncs it: after a mere
@@ -55,6 +57,7 @@ from penstock.storage.journal.codec import (
     ACK,
     ACK_RUN,
     ATTEMPTS,
+    BEGUN,
     BLOCK_HEADER_BYTES,
     DELAY,
     DROP,
@@ -195,6 +198,8 @@ class JournalRecovery:
         self._dropped: set[int] = set()
         self._touched: list[JournalledQueue] = []  # with messages in the file being read
         self._never_began: str = ""  # the path of a file
+        self._begun: dict[int, int] = {}  # files that are on disk, and the least they are long
+        self._lengths: dict[int, int] = {}  # of the files that were read
         self._doubtful_path: str = ""
         self._doubtful_offset: i64 = 0
         self._doubtful: bytes = b""
@@ -218,7 +223,12 @@ class JournalRecovery:
     def secure(self) -> None:
         """From here on all that was read is durable."""
         if self._doubtful_path:
-            self.files.rewrite(self._doubtful_path, int(self._doubtful_offset), self._doubtful)
+            handle = self.files.open_write(self._doubtful_path)
+            try:  # the room behind it stays: a shorter file would look as if it was cut
+                self.files.pwrite_parts(handle, int(self._doubtful_offset), [self._doubtful])
+                self.files.sync(handle)
+            finally:
+                self.files.close(handle)
             self._doubtful = b""
             self.files.sync_dir(self.directory)
 
@@ -262,10 +272,29 @@ class JournalRecovery:
             self.sizes[number] = needed[number]
             if number not in self._kept:
                 self._read_listed(number, needed[number])
+        self._must_be_whole()
+
+    def _must_be_whole(self) -> None:
+        """The newest file, and no other was begun behind it."""
+        for number, size in self._begun.items():
+            if number < self.last_file_no:
+                continue
+            path = self.path(number)
+            length = self._lengths.get(number, -1)
+            if length < 0:
+                raise Corrupt(f"{path}: is missing, although {size} bytes of it were on disk")
+            if length < size:
+                raise Corrupt(
+                    f"{path}: ends at offset {length}, although {size} bytes of it were on disk:"
+                    " it was cut short"
+                )
+            if number > self.last_file_no:
+                raise damage(path, 0, length)
 
     def _read(self, number: i64) -> bytes:
         data = self.files.read(self.path(number))
         self.bytes_read += len(data)
+        self._lengths[int(number)] = len(data)
         return data
 
     def _read_tail(self, number: i64, data: bytes) -> None:
@@ -290,6 +319,9 @@ class JournalRecovery:
         end = self._note_blocks(number, data, size, blocks, False)
         if end != size:
             raise damage(path, int(end), abs(size - int(end)))
+        note_end = block_end(data, size, number)
+        if note_end >= 0:
+            self._note_records(number, data, size + BLOCK_HEADER_BYTES, note_end, False)
         self._collect(number, data, blocks, size)
 
     # -- first pass over a file: everything but messages -----------------------------------
@@ -335,6 +367,9 @@ class JournalRecovery:
                 self._reserved(queue_id, next_seq_id)
             return
         number = i64(read_i32_be(data, at + 1))
+        if kind == BEGUN:
+            self._begun[int(number)] = int(read_i64_be(data, at + 5))
+            return
         if kind == RESERVE:
             self._reserved(number, read_i64_be(data, at + 5))
             return

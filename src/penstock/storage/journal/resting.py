@@ -20,6 +20,7 @@ from penstock.storage.common.disk_jobs import DiskJob
 from penstock.storage.common.files import FileSystem
 from penstock.storage.common.message_record import MESSAGE, record_queue_id, record_seq_id
 from penstock.storage.journal.codec import (
+    BEGUN_BYTES,
     BLOCK_HEADER_BYTES,
     block_end,
     journal_file_name,
@@ -316,7 +317,10 @@ class RemoveKept(DiskJob):
 
 @final
 class CutRoom(DiskJob):
-    """A file that is kept gives back the room behind its last block."""
+    """A file that is kept gives back the room behind its last block.
+
+    What stands there says that the next file had begun: it stays.
+    """
 
     def __init__(self, directory: str, file_no: i64, size: i64) -> None:
         super().__init__()
@@ -325,4 +329,5 @@ class CutRoom(DiskJob):
 
     def run(self, files: FileSystem) -> None:
         with suppress(FileNotFoundError):  # the committer's thread may have removed it already
-            files.truncate(self._path, int(self._size))
+            size = int(self._size + BLOCK_HEADER_BYTES + BEGUN_BYTES)
+            files.truncate(self._path, min(size, files.size(self._path)))
