@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from penstock.core.errors import Corrupt
+from penstock.core.errors import Corrupt, DamagedQueue
 from penstock.storage.audit.audit import DataAudit, QueueFacts
 from penstock.storage.index.segment_codec import HEADER_BYTES, read_block
 from penstock.storage.journal.codec import block_end, journal_file_no
@@ -193,6 +193,15 @@ def test_a_newest_journal_file_that_is_missing_is_noticed() -> None:
         files.remove(newest(files))
         with contextlib.suppress(Corrupt):
             assert numbers(found(files)) == list(range(count))
+
+
+def test_a_content_that_only_the_last_group_names_is_missed_of_its_queue() -> None:
+    files = stopped(cleanly=False, count=LARGE_EVERY * 40 + 2)
+    stores = [path for path in files.names if path.endswith(".rdq")]
+    files.truncate(max(stores, key=lambda path: store_file_no(name_of(path))), 0)
+    with pytest.raises(DamagedQueue, match=r"the content of message \d+ of queue 7 ") as refused:
+        opened(files)
+    assert refused.value.queue_id == QUEUE
 
 
 def test_a_start_that_was_killed_is_no_cut() -> None:

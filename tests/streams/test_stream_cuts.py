@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.core.errors import Corrupt
+from penstock.core.errors import Corrupt, DamagedQueue
 from penstock.streams.block_codec import read_head, segment_first
 from penstock.streams.log import StreamLimits
 from tests.backing.engine_tools import DIRECTORY, OpenEngine, limits, message
@@ -95,5 +95,6 @@ def test_a_file_that_is_missing_is_noticed(messages_behind: int) -> None:
     for path in paths(files):
         image = copy.deepcopy(files)
         image.remove(path)
-        with pytest.raises(Corrupt):
+        with pytest.raises(DamagedQueue) as refused:
             opened(image)
+        assert refused.value.queue_id == STREAM
