@@ -118,7 +118,7 @@ def test_what_happens_while_a_parcel_goes_round_is_told_in_one() -> None:
     world.run()
     assert (mirrored.number, mirrored.last_number()) == (before + 2, before + 2)
     assert a.confirmed() == b.contents() == [b"1", b"2", b"3"]
-    for content in (b"4", b"5" * 300_000):
+    for content in (b"4", b"5" * 1_100_000):
         a.publish(content)
         a.take()
     assert mirrored.number == before + 4, "what is large is not held"

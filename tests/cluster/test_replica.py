@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.backing.deduplication import MessageKeys
 from penstock.backing.priorities import PriorityBacking, classic_priorities
 from penstock.backing.variable_queue import VariableQueue
-from penstock.cluster.mirrors.backing import MirroredBacking
+from penstock.cluster.mirrors.backing import SLICE_MESSAGES, MirroredBacking
 from penstock.cluster.mirrors.operations import Parcel, read_parcel
 from penstock.cluster.mirrors.replica import TERM_SHIFT, Replica, begin_term
 from penstock.cluster.mirrors.sync import Joiner, Syncer
@@ -94,6 +94,31 @@ def test_a_turn_is_one_parcel_and_a_purge_of_what_rests_is_one_range() -> None:
     parcel = read_parcel(second)
     assert (parcel.term, parcel.number) == (TERM, 2)
     assert [operation.ranges for operation in parcel.operations] == [[(FIRST, FIRST + 300)]]
+
+
+def test_what_came_and_ended_within_a_parcel_is_not_told() -> None:
+    """Only its end is; a batch that lives in part is told whole."""
+    opened, other = engine(), engine()
+    pair = pair_of(opened, other)
+    pair.synchronise()
+    queue = opened.queues[1]
+    publish(queue, 2 * int(SLICE_MESSAGES))
+    whole = len(pair.mirrored.writer())
+    queue.ack(queue.fetch(int(SLICE_MESSAGES) + 1, 1 << 20))
+    parcel = pair.mirrored.take_operations()
+    assert parcel is not None
+    assert whole // 3 < len(parcel) < 2 * whole // 3
+    told = read_parcel(parcel).operations
+    assert [len(one.messages) for one in told] == [int(SLICE_MESSAGES), 0]
+    assert told[1].ranges == [(FIRST, FIRST + int(SLICE_MESSAGES) + 1)]
+    assert pair.replica.apply(read_parcel(parcel))
+    assert set_of(other.queues[1], NOW_MS) == set_of(queue, NOW_MS)
+    publish(queue, 3)
+    queue.ack(queue.fetch(1000, 1 << 20))
+    publish(queue, 1)
+    pair.tell()
+    assert set_of(other.queues[1], NOW_MS) == set_of(queue, NOW_MS)
+    pair.mirrored.check()
 
 
 def test_transient_messages_are_mirrored_too() -> None:

@@ -18,9 +18,12 @@ nothing, and a thousand acknowledgements, one by one, become one range.
 between ``take_operations`` and the next change is the set *as of* ``number``; mirrors/sync.py
 stands on that.
 
-**Pace.**  While a parcel is on its way round, what happens is held for the next one.  Consumers
-that acknowledge message by message would else make a parcel for each, faster than mirrors take
-them, and publishers would wait for all of these.
+**Pace.**  While a parcel is on its way round, or to the disks for which publishers wait, what
+happens is held for the next one.  Consumers that acknowledge message by message would else make a
+parcel for each, faster than mirrors take them, and publishers would wait for all of these.
+
+**Short lives.**  Messages that came and ended while a parcel was held are not told, only their
+ends.  A mirror that never heard of them has what it should have.
 
 **A stream's** master tells its mirrors the messages, the floor (an end of all below) and the marks.
 Readers see what all synchronised mirrors have: ``all_have`` says up to which parcel that is.
@@ -30,8 +33,9 @@ Invariants (``check``):
   M2  where there is something to say, and it is not held, the queue is among the active ones
 """
 
+from bisect import bisect_right
 from collections import deque
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
@@ -59,8 +63,19 @@ from penstock.core.message import Message
 from penstock.queues.stream_backing import StreamBacking
 
 BUFFER_KEPT_BYTES: Final[i64] = 256 * 1024
-HELD_BYTES_MAX: Final[i64] = 256 * 1024
+HELD_BYTES_MAX: Final[i64] = 1024 * 1024
 """More than that goes out at once: it is worth a parcel."""
+SLICE_MESSAGES: Final[i64] = 64
+"""So many messages at most are told, or left out, as one."""
+
+
+class Slice(NamedTuple):
+    """Of a parcel: the bytes that tell the messages ``first`` up to and without ``upto``."""
+
+    begin: int
+    end: int
+    first: int
+    upto: int
 
 
 @final
@@ -72,9 +87,19 @@ class PartNotes(SetNotes):
         self.gone_on: Ranges = []
         self._owner: MirroredBacking = owner
         self._part: i64 = part
+        self._slices: list[Slice] = []
 
     def published(self, messages: list[Message], until_ms: WallMs) -> None:
-        write_publish(self._owner.writer(), self._part, until_ms, messages)
+        writer = self._owner.writer()
+        count: i64 = len(messages)
+        at: i64 = 0
+        while at < count:
+            some = messages[at : at + SLICE_MESSAGES]
+            begin = len(writer)
+            write_publish(writer, self._part, until_ms, some)
+            first, last = some[0].seq_id, some[len(some) - 1].seq_id
+            self._slices.append(Slice(begin, len(writer), int(first), int(last) + 1))
+            at += SLICE_MESSAGES
 
     def ended(self, messages: list[Message]) -> None:
         self._owner.writer()
@@ -107,14 +132,18 @@ class PartNotes(SetNotes):
     def marked(self, kind: i64, count: i64, rows: bytes) -> None:
         write_marks(self._owner.writer(), kind, count, rows)
 
-    def close(self, writer: BytesWriter) -> None:
-        """The last words of a turn."""
+    def close(self, writer: BytesWriter) -> list[Slice]:
+        """The last words of a parcel; returns what is not to be told, since it has ended."""
+        slices, self._slices = self._slices, []
         if self.gone_on:
             write_ranges(writer, LET_GO, self._part, WallMs(0), joined(self.gone_on))
             self.gone_on = []
-        if self.ends:
-            write_ranges(writer, END, self._part, WallMs(0), joined(self.ends))
-            self.ends = []
+        if not self.ends:
+            return []
+        ends = joined(self.ends)
+        self.ends = []
+        write_ranges(writer, END, self._part, WallMs(0), ends)
+        return within(slices, ends)
 
 
 @final
@@ -185,10 +214,10 @@ class MirroredBacking:
     def has_operations(self) -> bool:
         return len(self._writer) > 0
 
-    def may_tell(self, under_way_bytes: i64) -> bool:
-        """Or is it better held, with so much of parcels told before under way?"""
+    def may_tell(self, *, is_under_way: bool) -> bool:
+        """Or is it better held, while parcels told before are under way?"""
         size = len(self._writer)
-        self.held = 0 < size <= HELD_BYTES_MAX and under_way_bytes > 0
+        self.held = 0 < size <= HELD_BYTES_MAX and is_under_way
         return not self.held
 
     def last_number(self) -> i64:
@@ -200,8 +229,9 @@ class MirroredBacking:
         writer = self._writer
         if len(writer) == 0:
             return None
+        ended: list[Slice] = []
         for notes in self._notes:
-            notes.close(writer)
+            ended += notes.close(writer)
         self.number += 1
         self.held = False
         if self._positions is not None:
@@ -213,7 +243,7 @@ class MirroredBacking:
             self._writer = BytesWriter()
         else:
             writer.truncate(0)
-        return parcel
+        return without(parcel, ended) if ended and self.stream is None else parcel
 
     def all_have(self, number: i64) -> None:
         """All parcels up to this one are on the disks of all synchronised mirrors."""
@@ -232,6 +262,27 @@ class MirroredBacking:
             else:
                 assert notes is None, "M1"
         assert self._place in self._active or self.held or not self.has_operations(), "M2"
+
+
+def within(slices: list[Slice], ranges: Ranges) -> list[Slice]:
+    """Those of which all messages are in one of the ascending ranges."""
+    found: list[Slice] = []
+    starts = [start for start, _ in ranges]
+    for one in slices:
+        place = bisect_right(starts, one.first) - 1
+        if place >= 0 and one.upto <= ranges[place][1]:
+            found.append(one)
+    return found
+
+
+def without(parcel: bytes, slices: list[Slice]) -> bytes:
+    kept: list[bytes] = []
+    at = 0
+    for one in sorted(slices):
+        kept.append(parcel[at : one.begin])
+        at = one.end
+    kept.append(parcel[at:])
+    return b"".join(kept)
 
 
 def joined(ranges: Ranges) -> Ranges:

@@ -400,7 +400,8 @@ class MirrorGroup(PublishNotes):
     def _speak_as_master(
         self, mirrored: MirroredBacking, messages: list[tuple[str, bytes]]
     ) -> None:
-        if mirrored.may_tell(self.ring.waiting_bytes()):
+        waits = waits_for_disks(self.safe, self.syncing, mirrored)
+        if mirrored.may_tell(is_under_way=waits or self.ring.waiting_bytes() > 0):
             self.syncing.take_questions(mirrored, self._mono_ms)
             self._broadcast_parcel(mirrored)
             for member, chunk in self.syncing.take_chunks():
@@ -453,3 +454,8 @@ class MirrorGroup(PublishNotes):
         if mirrored is not None:
             assert mirrored.term <= self.term, "U1"
             self.safe.check(mirrored.number)
+
+
+def waits_for_disks(safe: SafePositions, syncing: Syncing, mirrored: MirroredBacking) -> bool:
+    """Are the last parcels on their way to disks, and no copy asks for what it lacks?"""
+    return not syncing.is_asked() and safe.awaits_disks(mirrored.number)

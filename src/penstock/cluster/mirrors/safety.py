@@ -374,6 +374,10 @@ class SafePositions:
         found = {node: int(said.durable) for node, said in self._complete()}
         return found | {node_of(self._me): int(self._own_durable)}
 
+    def awaits_disks(self, told: i64) -> bool:
+        """Parcels up to ``told`` are not yet safe, and publishers wait for no other reason."""
+        return self.durable.safe < told and not self.applied.watermark.has_open()
+
     def _learned(self, reign: Reign) -> list[str]:
         """Complete members whose copies do not vote."""
         return [

@@ -41,7 +41,7 @@ from penstock.cluster.agreement.mirror_keys import Place
 from penstock.cluster.agreement.reigns import GIVE_UP, GO_ON, Holding, Position, Reign
 from penstock.cluster.mirrors.backing import MirroredBacking
 from penstock.cluster.mirrors.copy_positions import CopyPositions
-from penstock.cluster.mirrors.group import GroupReady
+from penstock.cluster.mirrors.group import GroupReady, waits_for_disks
 from penstock.cluster.mirrors.group_codec import (
     ANSWER,
     BEGIN_AGAIN,
@@ -438,7 +438,8 @@ class StarGroup(PublishNotes):
         self, mirrored: MirroredBacking, messages: list[tuple[str, bytes]]
     ) -> None:
         self._tell_followers(mirrored, messages)
-        if not self._is_quiet() and mirrored.may_tell(self.waiting_bytes()):
+        waits = waits_for_disks(self.safe, self.syncing, mirrored) or self.waiting_bytes() > 0
+        if not self._is_quiet() and mirrored.may_tell(is_under_way=waits):
             self.syncing.take_questions(mirrored, self._mono_ms)
             parcel = mirrored.take_operations()
             if parcel is not None:
@@ -487,7 +488,8 @@ class StarGroup(PublishNotes):
         """What was told, or done, or what it begins with; of a master while others wait for it."""
         if self.mirrored is not None:
             waits = self.safe.durable.watermark.has_open() or self.safe.applied.watermark.has_open()
-            return (waits or len(self._followers) > 0) and self.positions.awaits_disk()
+            waits = waits or self.mirrored.held or len(self._followers) > 0
+            return waits and self.positions.awaits_disk()
         joiner = self.joiner
         return self.positions.awaits_disk() or (joiner is not None and joiner.awaits_disk())
 

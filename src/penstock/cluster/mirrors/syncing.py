@@ -66,6 +66,10 @@ class Syncing:
                 return True
         return False
 
+    def is_asked(self) -> bool:
+        """Has a member asked, and not been answered?  Publishers may wait for its copy."""
+        return len(self._questions) > 0 or self.is_waiting()
+
     def take_questions(self, mirrored: MirroredBacking, now_ms: MonoMs) -> None:
         """Before the turn's parcel is taken: some of them begin one."""
         for member in list(self._questions):
