@@ -30,6 +30,16 @@ def test_what_a_member_says_goes_with_it() -> None:
     assert hearing.unheard == {}
 
 
+def test_a_node_that_joins_again_is_told_anew_and_says_anew() -> None:
+    """The others forgot what its life before said, and say nothing to it if they hear all."""
+    hearing = Hearing("a")
+    hearing.look(THREE, ["c"])
+    hearing.hear("b/1", b"a")
+    hearing.begin_life()
+    assert hearing.unheard == {"a": {"c"}}
+    assert hearing.look({**THREE, "a": "a/2"}, ["c"]) == [("b/1", b"c"), ("c/1", b"c")]
+
+
 def test_two_hear_each_other_unless_one_of_them_says_otherwise() -> None:
     nodes = LivingNodes("a/1", THREE, {}, unheard={"b": {"c"}})
     assert nodes.hear_each_other("a", "b")

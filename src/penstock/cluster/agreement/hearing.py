@@ -22,6 +22,12 @@ class Hearing:
         self._said: dict[str, frozenset[str]] = {}  # by member
         self._told: dict[str, frozenset[str]] = {}  # to members
 
+    def begin_life(self) -> None:
+        """This node is a new member: the others say anew what they hear, and so does this node."""
+        self._said = {}
+        self._told = {}
+        self._gather()
+
     def look(self, members: Mapping[str, str], unheard: Iterable[str]) -> list[tuple[str, bytes]]:
         """``members``: node to the member that lives.  Returns what is to be said to whom."""
         now = frozenset(unheard)

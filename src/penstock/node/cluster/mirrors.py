@@ -137,6 +137,11 @@ class MirrorsHere:
         self._mono_ms = MonoMs(0)  # of the turn
         self._waiter = DiskWaiter(broker.flow.book, self.mirroring)
 
+    def begin_life(self, now_ms: WallMs) -> None:
+        """This node is a new member."""
+        self.mirroring.over(now_ms)
+        self._hearing.begin_life()
+
     def look_who_lives(self, mono_ms: MonoMs) -> None:
         self._mono_ms = mono_ms
         nodes = self._member.membership.nodes.values()

@@ -221,7 +221,7 @@ class ClusterNode(ClusterPart, PeerOwner):
     def _stay_member(self) -> None:
         """Or become a new one: what was bound to the life before is gone, and its links with it."""
         if self._joined.begin_life():
-            self.mirrors.mirroring.over(self._now_ms)
+            self.mirrors.begin_life(self._now_ms)
             self.peers.begin_life(self._joined.life())
             self.metadata.changes.begin_life(self.member)
 
