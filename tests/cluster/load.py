@@ -32,7 +32,8 @@ RATE = int(os.environ.get("PENSTOCK_CLUSTER_RATE", "100"))
 WINDOW = 20
 NSQ_WINDOW = 500
 """A writer deals out over all nodes, so one that does not answer must not fill the window."""
-BEGIN_S = 30.0
+BEGIN_S = 120.0
+"""Clients start beside many others."""
 END_S = 20.0
 DRAIN_S = 60.0
 RELIEF_S = 20.0

@@ -36,7 +36,7 @@ from tests.cluster.load import Load, Worker
 from tests.cluster.telling import Truth, asked, why_untrue
 from tests.crash.kill_clients import Gone, Line, method_ids
 from tests.helpers import raw_codec as codec
-from tests.helpers.cluster import LiveCluster
+from tests.helpers.cluster import LiveCluster, start
 from tests.helpers.namespaces import PrivateNetwork
 from tests.helpers.raw_nsq import MAGIC
 
@@ -176,7 +176,7 @@ class World:
         self.cluster.nodes[node].stop()
 
     def start(self, node: int) -> None:
-        self.cluster.nodes[node].start()
+        start(self.cluster.nodes[node])
 
     def isolate(self, node: int) -> None:
         """From all nodes and from etcd; clients still reach it."""

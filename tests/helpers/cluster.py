@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.helpers.broker_process import HERE, free_port
+from tests.helpers.broker_process import HERE, BrokerFailed, free_port
 from tests.helpers.etcd import EtcdServer, EtcdTrio, missing_reason
 from tests.helpers.live_broker import LiveBroker
 from tests.helpers.management_api import manage
@@ -30,6 +30,21 @@ from tests.helpers.namespaces import PrivateNetwork
 __all__ = ["LiveCluster", "missing_reason"]
 
 ETCD_MEMBERS = 3
+STARTS_MAX = 5
+ETCD_SILENT = "cannot be used: no answer in time"
+
+
+def start(node: LiveBroker) -> None:
+    """As a service manager does: again, if the node ends since etcd does not answer in time."""
+    for _ in range(STARTS_MAX - 1):
+        try:
+            node.start()
+        except BrokerFailed as failed:
+            if ETCD_SILENT not in str(failed):
+                raise
+        else:
+            return
+    node.start()
 
 
 class LiveCluster:
@@ -111,7 +126,7 @@ class LiveCluster:
     def start(self) -> None:
         """All that do not run, side by side."""
         with ThreadPoolExecutor(len(self.nodes)) as pool:
-            for one in [pool.submit(node.start) for node in self.nodes if node.process is None]:
+            for one in [pool.submit(start, node) for node in self.nodes if node.process is None]:
                 one.result()
 
     def __exit__(
