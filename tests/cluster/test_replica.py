@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.backing.deduplication import MessageKeys
 from penstock.backing.priorities import PriorityBacking, classic_priorities
 from penstock.backing.variable_queue import VariableQueue
-from penstock.cluster.mirrors.backing import SLICE_MESSAGES, MirroredBacking
+from penstock.cluster.mirrors.backing import HELD_MS, SLICE_MESSAGES, MirroredBacking
 from penstock.cluster.mirrors.operations import Parcel, read_parcel
 from penstock.cluster.mirrors.replica import TERM_SHIFT, Replica, begin_term
 from penstock.cluster.mirrors.sync import Joiner, Syncer
@@ -23,6 +23,7 @@ from penstock.cluster.mirrors.sync_codec import (
     read_question,
 )
 from penstock.core.byte_reader import Malformed
+from penstock.core.clock_types import MonoMs
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, REDELIVERED, Message
 from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
 from penstock.protocols.amqp.codec.properties import body_of
@@ -119,6 +120,24 @@ def test_what_came_and_ended_within_a_parcel_is_not_told() -> None:
     pair.tell()
     assert set_of(other.queues[1], NOW_MS) == set_of(queue, NOW_MS)
     pair.mirrored.check()
+
+
+def test_a_parcel_is_held_for_disks_for_a_moment_only() -> None:
+    """A copy may need what is held to find that it is complete, and publishers wait for that."""
+    opened = engine()
+    mirrored = MirroredBacking(opened.queues[1], {}, ("/", "q"))
+    mirrored.begin(TERM, 0)
+
+    def may_tell(mono_ms: int, *, is_under_way: bool = False) -> bool:
+        return mirrored.may_tell(MonoMs(mono_ms), is_under_way=is_under_way, awaits_disks=True)
+
+    publish(opened.queues[1], 1)
+    assert [may_tell(at_ms) for at_ms in (5000, 5000 + HELD_MS - 1)] == [False, False]
+    assert may_tell(5000 + HELD_MS)
+    assert not may_tell(5000 + HELD_MS, is_under_way=True), "as long as it goes round"
+    assert mirrored.take_operations() is not None
+    publish(opened.queues[1], 1)
+    assert not may_tell(9000), "each is held anew"
 
 
 def test_transient_messages_are_mirrored_too() -> None:

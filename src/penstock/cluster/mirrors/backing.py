@@ -18,9 +18,10 @@ nothing, and a thousand acknowledgements, one by one, become one range.
 between ``take_operations`` and the next change is the set *as of* ``number``; mirrors/sync.py
 stands on that.
 
-**Pace.**  While a parcel is on its way round, or to the disks for which publishers wait, what
-happens is held for the next one.  Consumers that acknowledge message by message would else make a
-parcel for each, faster than mirrors take them, and publishers would wait for all of these.
+**Pace.**  While a parcel is on its way round, or for a moment to the disks for which publishers
+wait, what happens is held for the next one.  Consumers that acknowledge message by message would
+else make a parcel for each, faster than mirrors take them, and publishers would wait for all of
+these.
 
 **Short lives.**  Messages that came and ended while a parcel was held are not told, only their
 ends.  A mirror that never heard of them has what it should have.
@@ -58,13 +59,15 @@ from penstock.cluster.mirrors.operations import (
     write_publish,
     write_ranges,
 )
-from penstock.core.clock_types import WallMs
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.message import Message
 from penstock.queues.stream_backing import StreamBacking
 
 BUFFER_KEPT_BYTES: Final[i64] = 256 * 1024
 HELD_BYTES_MAX: Final[i64] = 1024 * 1024
 """More than that goes out at once: it is worth a parcel."""
+HELD_MS: Final[i64] = 100
+"""Longer no parcel is held for disks: a copy may lack what is held to say that it is complete."""
 SLICE_MESSAGES: Final[i64] = 64
 """So many messages at most are told, or left out, as one."""
 
@@ -166,6 +169,7 @@ class MirroredBacking:
         self.term: i64 = 0
         self.number: i64 = 0  # of the last parcel
         self.held: bool = False  # what there is to say, until the last parcel has gone round
+        self._held_since_ms = MonoMs(0)
         self._active: dict[Place, None] = active
         self._place: Place = place
         self._positions: CopyPositions | None = positions
@@ -214,10 +218,14 @@ class MirroredBacking:
     def has_operations(self) -> bool:
         return len(self._writer) > 0
 
-    def may_tell(self, *, is_under_way: bool) -> bool:
-        """Or is it better held, while parcels told before are under way?"""
+    def may_tell(self, mono_ms: MonoMs, *, is_under_way: bool, awaits_disks: bool) -> bool:
+        """Or is it better held, while parcels told before go round, or for a moment to disks?"""
         size = len(self._writer)
-        self.held = 0 < size <= HELD_BYTES_MAX and is_under_way
+        if not self.held:
+            self._held_since_ms = mono_ms
+        is_late = mono_ms - self._held_since_ms >= HELD_MS
+        waits = is_under_way or (awaits_disks and not is_late)
+        self.held = 0 < size <= HELD_BYTES_MAX and waits
         return not self.held
 
     def last_number(self) -> i64:

@@ -400,8 +400,9 @@ class MirrorGroup(PublishNotes):
     def _speak_as_master(
         self, mirrored: MirroredBacking, messages: list[tuple[str, bytes]]
     ) -> None:
+        is_under_way = self.ring.waiting_bytes() > 0
         waits = waits_for_disks(self.safe, self.syncing, mirrored)
-        if mirrored.may_tell(is_under_way=waits or self.ring.waiting_bytes() > 0):
+        if mirrored.may_tell(self._mono_ms, is_under_way=is_under_way, awaits_disks=waits):
             self.syncing.take_questions(mirrored, self._mono_ms)
             self._broadcast_parcel(mirrored)
             for member, chunk in self.syncing.take_chunks():

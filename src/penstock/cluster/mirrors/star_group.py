@@ -438,8 +438,12 @@ class StarGroup(PublishNotes):
         self, mirrored: MirroredBacking, messages: list[tuple[str, bytes]]
     ) -> None:
         self._tell_followers(mirrored, messages)
-        waits = waits_for_disks(self.safe, self.syncing, mirrored) or self.waiting_bytes() > 0
-        if not self._is_quiet() and mirrored.may_tell(is_under_way=waits):
+        self._look(mirrored)
+        is_under_way = self.waiting_bytes() > 0
+        waits = waits_for_disks(self.safe, self.syncing, mirrored)
+        if not self._is_quiet() and mirrored.may_tell(
+            self._mono_ms, is_under_way=is_under_way, awaits_disks=waits
+        ):
             self.syncing.take_questions(mirrored, self._mono_ms)
             parcel = mirrored.take_operations()
             if parcel is not None:
@@ -462,6 +466,7 @@ class StarGroup(PublishNotes):
         question = None if is_short else self.joiner.ask(self._mono_ms)
         if question is not None:
             messages.append((self.reign.master, b"Q" + question))
+        self._note_complete(replica)  # that it lacks nothing may be found when it is to ask
         durable = self.positions.durable_number(int(replica.term))
         answer = answer_codec.pack(
             ANSWER, replica.term, replica.number, max(durable, 0), durable >= 0
