@@ -62,13 +62,14 @@ def small_disks(directory: Path, size: int) -> Iterator[None]:
 
 
 class Chaos:
-    """``done``: how often each fault was."""
+    """``done``: how often each fault was; ``names``: those of the round under way."""
 
     def __init__(self, world: World, machines: list[HostileMachine], seed: int) -> None:
         self.world = world
         self.machines = machines
         self.rng = Random(seed)
         self.done: Counter[str] = Counter()
+        self.names: list[str] = []
 
     @property
     def network(self) -> PrivateNetwork:
@@ -85,7 +86,7 @@ class Chaos:
     def round(self, load: Load) -> str:
         """What was done, in words; everything is healed and whole when it returns."""
         load.run(self.rng.uniform(*PEACE_S))
-        names = [self.rng.choice(list(HARD))]
+        names = self.names = [self.rng.choice(list(HARD))]
         if self.rng.random() < BOTH:
             names.insert(0, self.rng.choice(list(GENTLE)))
         with ExitStack() as stack:

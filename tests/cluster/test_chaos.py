@@ -11,6 +11,7 @@ another begins.  Counts come last.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections import Counter
@@ -42,13 +43,23 @@ pytestmark = [
 ]
 
 
-def keep(load: Load, number: int) -> None:
-    """The history of each queue, as its clients told it."""
-    if HISTORIES:
-        Path(HISTORIES).mkdir(parents=True, exist_ok=True)
-        for queue, account in load.accounts.items():
-            name = f"{SEED}.{number}.{queue.replace(':', '.')}.history"
-            (Path(HISTORIES) / name).write_text("\n".join(account.heard) + "\n")
+def keep(load: Load, number: int, world: World) -> None:
+    """What clients told of each queue, and what the nodes logged and say of queues."""
+    if not HISTORIES:
+        return
+    Path(HISTORIES).mkdir(parents=True, exist_ok=True)
+    texts = {
+        f"{queue.replace(':', '.')}.history": "\n".join(account.heard)
+        for queue, account in load.accounts.items()
+    }
+    for place, node in enumerate(world.cluster.nodes):
+        texts[f"node{place}.log"] = node.output()
+        try:
+            texts[f"node{place}.json"] = json.dumps(world.cluster.ask(place, "/api/queues"))
+        except Exception as error:  # it may be down
+            texts[f"node{place}.json"] = json.dumps(str(error))
+    for name, text in texts.items():
+        (Path(HISTORIES) / f"{SEED}.{number}.{name}").write_text(text + "\n")
 
 
 def test_nothing_confirmed_is_lost(tmp_path: Path) -> None:
@@ -85,7 +96,8 @@ def test_nothing_confirmed_is_lost(tmp_path: Path) -> None:
                         print(f"load {loads}, round {number + 1}: {chaos.round(load)}", flush=True)
                     load.finish()
                 except BaseException:
-                    keep(load, loads)
+                    print(f"load {loads}: {chaos.names}", flush=True)
+                    keep(load, loads, world)
                     raise
         faults = chaos.done
     print(f"{loads} loads; {told(faults)}; {told(TOTALS)}")
