@@ -38,6 +38,7 @@ FORMATS: Final = {
     "iceberg": "Iceberg",
     "parquet-s3": "Parquet in an S3 store",
     "delta-s3": "Delta in an S3 store",
+    "iceberg-s3": "Iceberg in an S3 store",
 }
 EMPTY: Final = """from pyspark.sql import SparkSession
 SparkSession.builder.getOrCreate().stop()
@@ -74,23 +75,28 @@ class Target(NamedTuple):
 
 @contextmanager
 def target_of(key: str, scratch: Path) -> Iterator[Target]:
-    """``parquet``, ``delta`` or ``iceberg``; ``-s3``: in a store of this machine."""
+    """``parquet``, ``delta`` or ``iceberg``; ``-s3``: in a store of this machine.
+
+    The place of a table that is no directory is in ``scratch``, too: each run begins a table.
+    """
     kind, _, place = key.partition("-")
-    lake = str(scratch / "lake")
     with ObjectStore(scratch / "store") if place == "s3" else nullcontext() as store:
-        told = store.environment if store else {}
+        told = {"XDG_STATE_HOME": str(scratch / "state")}
+        root = str(scratch)
+        if store:
+            root = f"s3://{BUCKET}"
+            told |= store.environment
+            told |= {
+                f"PYICEBERG_CATALOG__DEFAULT__{name.upper().replace('.', '__')}": value
+                for name, value in store.properties.items()
+            }
+        words = ("--to", f"{root}/lake")
         if kind == "iceberg":
             catalog = f"sqlite:///{scratch}/catalog.db"
-            words: tuple[str, ...] = (
-                "--table",
-                "lake.rows",
-                "--catalog-uri",
-                catalog,
-                "--warehouse",
-                lake,
+            words = (
+                *("--table", "lake.rows", "--catalog-uri", catalog),
+                *("--warehouse", f"{root}/lake"),
             )
-        else:
-            words = ("--to", f"s3://{BUCKET}/rows" if store else lake)
         yield Target(("--format", kind, *words), told)
 
 
@@ -229,10 +235,11 @@ def ways(given: Given, row: Row) -> list[Way]:
     if row.name == "beside":
         return [Way("penstock", "Penstock", penstock(given), beside)]
     if row.name == "formats":
-        return [
+        found = [
             Way(key, title, penstock(given), partial(archived, key=key))
             for key, title in FORMATS.items()
         ]
+        return found + others(given)
     if row.name == "small":
         cache = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
         atexit.register(shutil.rmtree, cache)
@@ -244,10 +251,12 @@ def ways(given: Given, row: Row) -> list[Way]:
             Way("unprepared", "not prepared", penstock(given), partial(small, cache=none)),
             Way("empty", "spark-submit of an empty program", nullcontext(), empty),
         ]
-    found = [
-        Way("penstock", label, penstock(given), archived),
-        Way("memory", "Spark from memory", nullcontext(), from_memory),
-    ]
+    return [Way("penstock", label, penstock(given), archived), *others(given)]
+
+
+def others(given: Given) -> list[Way]:
+    """Which write plain Parquet files."""
+    found = [Way("memory", "Spark from memory", nullcontext(), from_memory)]
     if given.alone:
         return found
     return [*found, Way(THEIRS, "pika and pyarrow from RabbitMQ", rabbit(given), by_pika)]
