@@ -354,7 +354,7 @@ def test_the_blocks_of_a_journal_file(engine: OpenEngine) -> None:
     code, found = report("--file", str(path))
     assert code == 0
     first, second = found["content"][:2]
-    assert first["content"] == "1 list of files, 1 list of queues"
+    assert first["content"] == "1 list of files, 1 list of queues, 1 size of a file"
     assert second["offset"] == first["offset"] + first["bytes"]
     assert second["content"] == "2 reserve, 41 publish"
     flip(path, second["offset"] + 50)
