@@ -39,10 +39,10 @@ def stream(
 
 
 def test_the_source_is_registered_once(spark: SparkSession, spark_home: Path) -> None:
-    """Spark found it; registered once more, it would warn that one of that name is replaced."""
+    """Registered once more, Spark would warn that one of that name is replaced."""
     (log,) = spark_home.rglob(LOG_NAME)
     before = len(log.read_bytes())
-    _register(spark.newSession())
+    _register(spark)
     assert b"registered data source" not in log.read_bytes()[before:]
 
 
