@@ -98,7 +98,7 @@ def test_a_turn_is_one_parcel_and_a_purge_of_what_rests_is_one_range() -> None:
 
 
 def test_what_came_and_ended_within_a_parcel_is_not_told() -> None:
-    """Only its end is; a batch that lives in part is told whole."""
+    """The parcel has only its end; of a slice of which some messages live it has all messages."""
     opened, other = engine(), engine()
     pair = pair_of(opened, other)
     pair.synchronise()
