@@ -90,7 +90,7 @@ def target_of(key: str, scratch: Path) -> Iterator[Target]:
                 f"PYICEBERG_CATALOG__DEFAULT__{name.upper().replace('.', '__')}": value
                 for name, value in store.properties.items()
             }
-        words = ("--to", f"{root}/lake")
+        words: tuple[str, ...] = ("--to", f"{root}/lake")
         if kind == "iceberg":
             catalog = f"sqlite:///{scratch}/catalog.db"
             words = (
