@@ -321,6 +321,10 @@ TABLES: Final = (
         promises=[
             Promise("over Spark from memory at least", "archive", "rate", 0.5, over="memory"),
             Promise("over pika and pyarrow at least", "archive", "rate", 10, over=THEIRS),
+            Promise("Parquet over Spark from memory", "formats", "rate", 1.2, over="memory"),
+            Promise("Parquet over pika and pyarrow", "formats", "rate", 10, over=THEIRS),
+            Promise("Parquet over Iceberg", "formats", "rate", most=1.25, over="iceberg"),
+            Promise("Parquet over itself in S3", "formats", "rate", most=1.66, over="parquet-s3"),
             Promise("a small job on a prepared machine, s", "small", "seconds", most=6),
             Promise("another queue keeps of its rate", "beside", "kept", least=0.8),
         ],
