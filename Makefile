@@ -11,7 +11,7 @@ CHECKED := src tests setup.py $(wildcard benchmarks fuzz tools examples docs pac
 QUIET  := $(addprefix tests/,core settings routing queues backing storage broker) $(wildcard tests/protocols/*/codec)
 
 .PHONY: help setup run quick test spark test-exactly-once test-cluster chaos test-losses test-peers test-links nightly lint types fmt bench
-.PHONY: docs links screenshots lock audit wheel sdist sbom release-check clean deps-core deps-lint deps-clients deps-spark deps-ui
+.PHONY: docs links screenshots lock audit wheel sdist sbom release-check clean deps-core deps-lint deps-clients deps-spark deps-ui deps-older-sparks
 
 help:
 	@echo "make setup   everything into .venv, hot files compiled; then .venv/bin/penstock is the program"
@@ -21,6 +21,7 @@ help:
 	@echo "             what they need is installed"
 	@echo "make spark   setup, then what pipelines need, with a Java if there is none"
 	@echo "make deps-core deps-lint deps-clients deps-spark deps-ui  what tests of that kind need"
+	@echo "make deps-older-sparks  PySpark 4.0, 4.1 and 4.2 below build/spark: tests run them beside the newest"
 	@echo "make test-exactly-once setup, then batches and Spark from queue to queue under kills, half an hour"
 	@echo "make test-cluster setup, then clusters of processes under a load and kills and cuts, as root, half an hour"
 	@echo "make chaos   setup, then a cluster under a load and faults by a seed, an hour, as root"
@@ -64,6 +65,9 @@ spark:
 
 deps-core deps-lint deps-clients deps-spark deps-ui:
 	@$(SETUP) extras $(@:deps-%=test-%)
+
+deps-older-sparks:
+	@$(SETUP) older-sparks
 
 test-exactly-once: setup deps-core deps-spark
 	@PENSTOCK_EXACTLY_ONCE_KILLS=$${PENSTOCK_EXACTLY_ONCE_KILLS:-36} \

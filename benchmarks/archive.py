@@ -15,18 +15,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 
 from benchmarks.archive_fill import fill
-from benchmarks.brokers import ROOT, THEIRS, Side, Watch, all_cores, rabbit
+from benchmarks.brokers import ROOT, THEIRS, Side, Watch, all_cores, memory_mb, rabbit
 from benchmarks.brokers import penstock as penstock_of
 from benchmarks.harness import Figures, Given, Row, Table, needs
 from benchmarks.load import environment
 from benchmarks.page import Column, Promise, Section, tenths, thousands
+from penstock.client.procstat import ProcessGauge
 from tests.helpers.object_store import BUCKET, ObjectStore
 
 QUEUE: Final = "bench.backlog"
@@ -104,13 +105,15 @@ def archived(side: Side, given: Given, scratch: Path, key: str = "parquet") -> F
     """Without the seconds that Spark takes to start and stop, as those of the others are."""
     filled_s = fill(side.url, QUEUE, given.count, given.size, given.bodies)
     with target_of(key, scratch) as target, Watch(side.pid) as watch:
-        done = subprocess.run(
-            archive_words(given, side.url, *target.words),
-            env={**environment(), **target.environment},
-            stdout=subprocess.PIPE,
-            check=True,
-        )
-    told = json.loads(done.stdout.splitlines()[-1])
+        command = archive_words(given, side.url, *target.words)
+        told_env = {**environment(), **target.environment}
+        with subprocess.Popen(command, env=told_env, stdout=subprocess.PIPE) as run:
+            peaks_mb = largest_mb(run)
+            assert run.stdout is not None
+            said = run.stdout.read().splitlines()
+    if run.returncode != 0:
+        raise RuntimeError(f"the archive ended with {run.returncode}")
+    told = json.loads(said[-1])
     if told["messages"] != given.count or told["left_in_queue"] != 0:
         raise RuntimeError(f"the archive landed {told['messages']} of {given.count}")
     start_s, stop_s = told["spark_start_s"], told["spark_stop_s"]
@@ -124,7 +127,27 @@ def archived(side: Side, given: Given, scratch: Path, key: str = "parquet") -> F
         "fill_rate": given.count / filled_s,
         "cpu_s": watch.cpu_s,
         "watched": watch.result(),
+        "mb": peaks_mb,
     }
+
+
+def largest_mb(run: subprocess.Popen[bytes]) -> dict[str, float]:
+    """The largest resident sizes, in MB, of an archive's processes by kind, until it ends."""
+    found = dict.fromkeys(("driver", "java", "worker"), 0.0)
+    gauge = ProcessGauge(run.pid, tree=True)
+    while run.poll() is None:
+        gauge.refresh()
+        for pid in gauge.pids:
+            kind = "driver" if pid == run.pid else "java" if is_java(pid) else "worker"
+            found[kind] = max(found[kind], memory_mb(pid, "VmHWM"))
+        time.sleep(LOOK_S)
+    return found
+
+
+def is_java(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip() == "java"
+    return False
 
 
 def small(side: Side, given: Given, scratch: Path, cache: Path) -> Figures:
@@ -287,6 +310,9 @@ SECTIONS: Final = {
             Column("file_mb", "MB", thousands),
             Column("cpu_s", "broker's CPU s", tenths),
             Column("watched/rss_peak_mb", "broker's peak RSS MB", thousands),
+            Column("mb/driver", "driver's", thousands),
+            Column("mb/java", "Java's", thousands),
+            Column("mb/worker", "a worker's", thousands),
         ),
     ),
     "formats": Section("Messages per second by format", (Column("rate", "msg/s", thousands, 1),)),

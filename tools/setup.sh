@@ -4,6 +4,7 @@
 #   tools/setup.sh                   the program, interpreted, and what compiles it
 #   tools/setup.sh spark             what pipelines need, and a Java if this machine has none
 #   tools/setup.sh extras test-core release    what these extras of pyproject.toml need
+#   tools/setup.sh older-sparks  the PySparks of tests/spark/older-sparks.txt, below build/spark
 #   tools/setup.sh pytest ARGS       what pytest needs for ARGS: all kinds, or those of its paths
 #
 # Quick when nothing changed: each part leaves a stamp in .venv that is compared with
@@ -108,6 +109,21 @@ install_spark() {
     if has_java; then install_extras spark; else install_extras spark-jre; fi
 }
 
+# Each in a directory of its own: only one can be in .venv.
+install_older_sparks() {
+    local line place
+    while read -r line; do
+        place=build/spark/$(sed -E 's/.*==([^ ]+).*/\1/' <<<"$line")
+        [ ! -d "$place" ] || continue
+        say "setup: installing ${line%% *} beside the other (some hundred MB)"
+        echo "$line" >build/older-spark.txt
+        rm -rf "$place.part"
+        pip_install --no-compile --require-hashes --no-deps --target "$place.part" \
+            --requirement build/older-spark.txt
+        mv "$place.part" "$place"
+    done <tests/spark/older-sparks.txt
+}
+
 # The kinds of the paths among the arguments of pytest; all kinds when it is given no path.
 kinds_of() {
     local word kinds=()
@@ -129,6 +145,7 @@ install_program
 case "${1:-}" in
     "") ;;
     spark) install_spark ;;
+    older-sparks) install_older_sparks ;;
     extras) install_extras "${@:2}" ;;
     pytest) install_extras test-core $(kinds_of "${@:2}") ;;
     *) die "unknown step: $1" ;;

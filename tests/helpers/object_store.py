@@ -1,6 +1,8 @@
 """An S3 server as a process: nanio, which keeps buckets as directories and checks signatures.
 
 A test may kill it and start it again; what it has confirmed is in its directory.
+``PENSTOCK_VERSITYGW`` names the program of the other server that does so, versitygw, which is
+written in Go and several times as fast.
 """
 
 from __future__ import annotations
@@ -23,13 +25,14 @@ ACCESS_KEY = "canary-key-of-the-store"
 SECRET_KEY = "canary-secret-of-the-store"
 BUCKET = "lake"
 START_TIMEOUT_S = 60
+VERSITYGW = os.environ.get("PENSTOCK_VERSITYGW", "")
 
 
 class ObjectStore:
     """One bucket; its objects are files of ``objects``."""
 
     def __init__(self, directory: Path) -> None:
-        if importlib.util.find_spec("nanio") is None:
+        if not VERSITYGW and importlib.util.find_spec("nanio") is None:
             pytest.skip("no S3 server: pip install nanio, or make deps-spark")
         self._directory = directory
         self.objects = directory / BUCKET
@@ -61,9 +64,13 @@ class ObjectStore:
         }
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "nanio", "serve", "--data-dir", str(self._directory)]
+        directory = str(self._directory)
+        command = [sys.executable, "-m", "nanio", "serve", "--data-dir", directory]
         command += ["--host", "127.0.0.1", "--port", str(self._port), "--no-access-log"]
+        if VERSITYGW:
+            command = [VERSITYGW, "--port", f"127.0.0.1:{self._port}", "posix", directory]
         keys = {"NANIO_ACCESS_KEY": ACCESS_KEY, "NANIO_SECRET_KEY": SECRET_KEY}
+        keys |= {"ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(command, env=os.environ | keys, stdout=log, stderr=log)
         deadline = time.monotonic() + START_TIMEOUT_S

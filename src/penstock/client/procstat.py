@@ -18,7 +18,7 @@ class ProcessGauge:
         self.pid = pid
         self.peak_rss_bytes = 0
         self._tree = tree
-        self._pids = [pid]
+        self.pids = [pid]
         self.refresh()
         self.sample_rss()
 
@@ -35,12 +35,12 @@ class ProcessGauge:
         family = [self.pid]
         for pid in family:  # grows while it is walked: children of children
             family += [child for child, parent in parents.items() if parent == pid]
-        self._pids = family
+        self.pids = family
 
     def cpu_s(self) -> tuple[float, float]:
         """User and system seconds so far; children that ended are no longer counted."""
         user = system = 0
-        for pid in self._pids:
+        for pid in self.pids:
             fields = stat_fields(pid)
             if fields:
                 user += int(fields[11])
@@ -52,7 +52,7 @@ class ProcessGauge:
     def sample_rss(self) -> int:
         """Resident bytes now; remembers the peak.  Pages shared in a tree count each time."""
         total = 0
-        for pid in self._pids:
+        for pid in self.pids:
             fields = read_words(f"/proc/{pid}/statm")
             if fields:
                 total += int(fields[1]) * PAGE_BYTES

@@ -1,10 +1,12 @@
 """The archive pipeline and the broker killed at random moments: every message once.
 
-    PENSTOCK_SPARK_KILLS      how many kills (default 2)
+    PENSTOCK_SPARK_KILLS      how many kills (default 2); each kind of victim has its turn
     PENSTOCK_SPARK_SEED       which random choices; printed, so that a failure can be repeated
     PENSTOCK_SPARK_MESSAGES   how many messages before the kills begin (default 1800)
-    PENSTOCK_SPARK_FORMAT     parquet, delta, iceberg or iceberg-s3 (default parquet); the last also
-                              kills the S3 server
+    PENSTOCK_SPARK_FORMAT     parquet, delta or iceberg (default parquet); with -s3 behind it the
+                              table is in an S3 server, which is killed, too; iceberg-sql: its
+                              catalog is a PostgreSQL, which is killed, too
+    PENSTOCK_SPARK_COMPACT    1: the table is compacted all the while, but for plain files in S3
 
 A batch is several files, one for each ``type`` of its messages, so that kills come between them.
 Of a stream two archives read at once, into a table each, and one of them is killed, or the broker.
@@ -17,16 +19,20 @@ message a second time, so any duplicate would be ours.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import random
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pika
 import pytest
@@ -45,13 +51,15 @@ from tests.spark.spark_tools import (
     require_spark,
     table_rows,
 )
+from tests.spark.sql_server import SqlServer
 from tests.spark.tables.iceberg_tools import table_in
 
 KILLS = int(os.environ.get("PENSTOCK_SPARK_KILLS", "2"))
 MESSAGES = int(os.environ.get("PENSTOCK_SPARK_MESSAGES", "1800"))
 MORE = MESSAGES * KILLS
 SEED = int(os.environ.get("PENSTOCK_SPARK_SEED", "0")) or random.SystemRandom().randrange(2**32)
-FORMAT = os.environ.get("PENSTOCK_SPARK_FORMAT", "parquet")
+FORMAT, _, PLACE = os.environ.get("PENSTOCK_SPARK_FORMAT", "parquet").partition("-")
+COMPACT = os.environ.get("PENSTOCK_SPARK_COMPACT") == "1"
 QUEUE = "orders"
 TYPES = 3
 BATCH = 150
@@ -106,6 +114,13 @@ class Publisher(threading.Thread):
         connection.close()
 
 
+class Neighbours(NamedTuple):
+    """Servers that may be killed beside the broker."""
+
+    store: ObjectStore | None = None
+    catalog: SqlServer | None = None
+
+
 class Arena:
     """The broker, the table, and the pipeline of the moment."""
 
@@ -115,16 +130,25 @@ class Arena:
         table: Path,
         chance: random.Random,
         source: str,
-        store: ObjectStore | None,
+        neighbours: Neighbours,
     ) -> None:
         table.mkdir()
         self.source = source
-        self.store = store
+        self.neighbours = neighbours
+        store, catalog = neighbours
+        self.url = str(table) if store is None else f"s3://{BUCKET}/{table.name}"
+        self.place = table if store is None else store.objects / table.name
+        self.iceberg: IcebergTable | None = None
+        if FORMAT == "iceberg":
+            uri = "" if catalog is None else catalog.database(table.name)
+            self.iceberg = iceberg_of(table, store, uri)
         self.broker = broker
         self.table = table
         self.chance = chance
         self.killed: Counter[str] = Counter()
         self.codes: Counter[int] = Counter()
+        self.compactions: Counter[int] = Counter()
+        self.compaction_said = ""
         self.last_line = ""
         self.errors = ""
 
@@ -152,28 +176,44 @@ class Arena:
         assert json.loads(self.last_line)["left_in_queue"] == 0
 
     def _start(self) -> subprocess.Popen[str]:
-        options = ("--max-messages", str(BATCH), "--partition-by", "type", *self.target())
-        environment = archive_environment() | {"XDG_STATE_HOME": str(self.table)}
-        if self.store is not None:
-            environment |= self.store.environment | {
-                f"PYICEBERG_CATALOG__DEFAULT__{name.upper().replace('.', '__')}": value
-                for name, value in self.store.properties.items()
-            }
+        to = self.in_catalog() if self.iceberg else ("--to", self.url, "--format", FORMAT)
+        options = ("--max-messages", str(BATCH), "--partition-by", "type", *to)
         return subprocess.Popen(
             pipeline_command("archive", self.broker.url, self.source, QUEUE, *options),
-            env=environment,
+            env=self.environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
 
-    def target(self) -> tuple[str, ...]:
-        if not FORMAT.startswith("iceberg"):
-            return ("--to", str(self.table), "--format", FORMAT)
-        table = iceberg_of(self.table, self.store)
-        given = [(f"--{word}", dict(table.given)[word]) for word in ("uri", "warehouse")]
-        words = [part.replace("--uri", "--catalog-uri") for pair in given for part in pair]
-        return ("--table", table.name, *words)
+    def environment(self) -> dict[str, str]:
+        found = archive_environment() | {"XDG_STATE_HOME": str(self.table)}
+        if self.neighbours.store is not None:
+            found |= self.neighbours.store.environment | {
+                f"PYICEBERG_CATALOG__DEFAULT__{name.upper().replace('.', '__')}": value
+                for name, value in self.neighbours.store.properties.items()
+            }
+        return found
+
+    def in_catalog(self) -> tuple[str, ...]:
+        assert self.iceberg is not None
+        given = dict(self.iceberg.given)
+        return (
+            *("--table", self.iceberg.name),
+            *("--catalog-uri", given["uri"], "--warehouse", given["warehouse"]),
+        )
+
+    def compact(self, ended: threading.Event) -> None:
+        """Again and again, until ``ended``.  Early ones find no table yet."""
+        words = self.in_catalog() if self.iceberg else ("--table", self.url)
+        command = [sys.executable, "-m", "penstock", "pipeline", "compact", *words]
+        while not ended.wait(1):
+            done = subprocess.run(
+                command, env=self.environment(), capture_output=True, text=True, check=False
+            )
+            self.compactions[done.returncode] += 1
+            if done.returncode != 0:
+                self.compaction_said = done.stderr
 
     def _wait_for_the_moment(self, pipeline: subprocess.Popen[str]) -> None:
         """Mostly while batches land, sometimes while Spark is still starting."""
@@ -188,28 +228,26 @@ class Arena:
         time.sleep(self.chance.uniform(0, 4))
 
     def files(self) -> int:
-        place = self.table if self.store is None else self.store.objects / self.table.name
-        directories = "data/*/*" if FORMAT.startswith("iceberg") else "type=*"
-        return len(list(place.rglob(f"{directories}/*.parquet")))
+        directories = "data/*/*" if FORMAT == "iceberg" else "type=*"
+        return len(list(self.place.rglob(f"{directories}/*.parquet")))
 
     def _kill(self, victim: str, pipeline: subprocess.Popen[str]) -> None:
-        self.killed[victim] += 1
-        if victim == "broker":
-            self.broker.kill()
+        server = {"broker": self.broker, **self.neighbours._asdict()}.get(victim)
+        if server is not None:
+            self.killed[victim] += 1
+            server.kill()
             time.sleep(self.chance.uniform(0, 2))
-            self.broker.start()
-            return
-        if victim == "store":
-            assert self.store is not None
-            self.store.kill()
-            time.sleep(self.chance.uniform(0, 2))
-            self.store.start()
+            server.start()
             return
         pids = descendants(pipeline.pid)
         if victim == "driver":
             pids = [pipeline.pid]  # the JVM notices by itself, in its own time
         elif victim == "java":
             pids = [pid for pid in pids if _is_java(pid)][:1]
+        elif victim == "worker":
+            workers = [pid for pid in pids if pid != pipeline.pid and not _is_java(pid)]
+            pids = [self.chance.choice(workers)] if workers else []
+        self.killed[victim] += bool(pids)
         kill_all(pids)
 
     def _finish(self, pipeline: subprocess.Popen[str]) -> None:
@@ -251,18 +289,21 @@ def kill_again_and_again(
     chance = random.Random(SEED)
     print(f"\nPENSTOCK_SPARK_SEED={SEED} kills {KILLS}, by {source}")
     with LiveBroker(tmp_path / "broker") as broker, contextlib.ExitStack() as stack:
-        store = None
-        if FORMAT == "iceberg-s3":
-            store = stack.enter_context(ObjectStore(tmp_path / "store"))
+        neighbours = Neighbours(
+            stack.enter_context(ObjectStore(tmp_path / "store")) if PLACE == "s3" else None,
+            stack.enter_context(SqlServer()) if PLACE == "sql" else None,
+        )
         for kind in range(TYPES):
             bodies = [b"%d" % n for n in range(kind, MESSAGES, TYPES)]
             publish(broker.url, QUEUE, bodies, arguments=arguments, type=str(kind))
-        arenas = [Arena(broker, tmp_path / table, chance, source, store) for table in tables]
+        arenas = [Arena(broker, tmp_path / table, chance, source, neighbours) for table in tables]
+        if COMPACT:
+            stack.enter_context(compacting(arenas))
         publisher = Publisher(broker.url, MESSAGES)
         publisher.start()
-        # Every kind of victim has its turn before chance decides.
-        victims = ["everything", "broker", "driver", "java", *(["store"] if store else [])]
-        for victim in (victims + chance.choices(victims, k=KILLS))[:KILLS]:
+        servers = [name for name, server in neighbours._asdict().items() if server]
+        victims = ["everything", "broker", "driver", "java", "worker", *servers]
+        for victim in itertools.islice(itertools.cycle(victims), KILLS):
             killed, *spared = arenas
             beside = [threading.Thread(target=arena.run) for arena in spared]
             for thread in beside:
@@ -282,30 +323,45 @@ def kill_again_and_again(
         return depth(broker.url, QUEUE), len(publisher.safe) + MESSAGES
 
 
-def iceberg_of(place: Path, store: ObjectStore | None) -> IcebergTable:
-    """The table of an archive into ``place``, or into the store."""
+@contextlib.contextmanager
+def compacting(arenas: list[Arena]) -> Iterator[None]:
+    ended = threading.Event()
+    threads = [threading.Thread(target=arena.compact, args=(ended,)) for arena in arenas]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+
+def iceberg_of(place: Path, store: ObjectStore | None, uri: str) -> IcebergTable:
+    """The table of an archive into ``place``, or into the store; ``uri``: of another catalog."""
     if store is None:
-        return table_in(place)
+        return table_in(place, uri=uri)
     table = table_in(place, warehouse=f"s3://{BUCKET}/{place.name}")
     keys = zip(("s3.access-key-id", "s3.secret-access-key"), store.keys, strict=True)
     return replace(table, given=(*table.given, *store.properties.items(), *keys))
 
 
-def rows_of(arena: Arena, column: str) -> list[dict[str, Any]]:
-    table = arena.table
-    if FORMAT.startswith("iceberg"):
-        opened = iceberg_of(table, arena.store).opened() if list(table.glob("*.db")) else None
+def rows_of(arena: Arena, *columns: str) -> list[dict[str, Any]]:
+    """What a reader of the table finds; objects of the store are files of its directory."""
+    if arena.iceberg is not None:
+        opened = arena.iceberg.opened() if arena.files() else None
         rows: list[dict[str, Any]] = (
-            [] if opened is None else opened.scan(selected_fields=(column,)).to_arrow().to_pylist()
+            [] if opened is None else opened.scan(selected_fields=columns).to_arrow().to_pylist()
         )
         return rows
     if FORMAT == "parquet":
-        return table_rows(table, column)
-    if not (table / "_delta_log").is_dir():
+        return table_rows(arena.place, *columns)
+    if not (arena.place / "_delta_log").is_dir():
         return []
     from deltalake import DeltaTable
 
-    found: list[dict[str, Any]] = DeltaTable(table).to_pyarrow_table(columns=[column]).to_pylist()
+    table = DeltaTable(arena.place).to_pyarrow_table(columns=[*columns])
+    found: list[dict[str, Any]] = table.to_pylist()
     return found
 
 
@@ -318,12 +374,17 @@ def _no_duplicates(arena: Arena) -> None:
 
 def _judge(arena: Arena, publisher: Publisher) -> None:
     _no_duplicates(arena)
-    landed = {int(row["body"]) for row in rows_of(arena, "body")}
+    rows = sorted(rows_of(arena, "seq_id", "body"), key=itemgetter("seq_id"))
+    numbers = [int(row["body"]) for row in rows]
+    later = [number for number in numbers if number >= MESSAGES]
+    assert later == sorted(later), "the publisher's messages are not in its order"
+    landed = set(numbers)
     safe = set(range(MESSAGES)) | publisher.safe
     lost = safe - landed
     invented = landed - safe - publisher.uncertain
     print(
-        f"killed {dict(arena.killed)}, exit codes {dict(arena.codes)}\n"
+        f"{FORMAT} {PLACE}: killed {dict(arena.killed)}, exit codes {dict(arena.codes)},"
+        f" compactions {dict(arena.compactions)} {arena.compaction_said[-300:]}\n"
         f"confirmed {len(safe)}, uncertain {len(publisher.uncertain)}, in the table {len(landed)} "
         f"in {arena.files()} files, lost {len(lost)}, doubled 0"
     )

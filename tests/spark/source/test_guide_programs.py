@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.live_broker import REPOSITORY, LiveBroker
 from tests.helpers.pages import blocks_of, paste, pasted
+from tests.spark.older_sparks import OLDER_SPARKS, environment_of
 from tests.spark.spark_tools import STREAM, publish, require_spark, table_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
@@ -38,14 +38,22 @@ def on_a_busy_machine(
     return done
 
 
-def test_any_python_runs_them(broker: BrokerProcess, tmp_path: Path) -> None:
+@pytest.mark.parametrize("spark", ["as installed", *OLDER_SPARKS])
+def test_any_python_runs_them(spark: str, tmp_path: Path) -> None:
     require_spark()
-    publish(broker.url, "orders", [b"1", b"2", b"3"])
-    publish(broker.url, "clicks", [b"a", b"b"], arguments=STREAM)
+    with LiveBroker() as broker:
+        publish(broker.url, "orders", [b"1", b"2", b"3"])
+        publish(broker.url, "clicks", [b"a", b"b"], arguments=STREAM)
+        run_them(spark, broker.url, tmp_path)
+
+
+def run_them(spark: str, url: str, tmp_path: Path) -> None:
     assert len(PROGRAMS) == 2
     (tmp_path / "job.py").write_text("".join(PROGRAMS))
     # Where the checkout's package and the test's broker are; no other Python has the package.
-    told = {"PYTHONPATH": str(REPOSITORY / "src"), "PENSTOCK_URL": broker.url}
+    told = {"PYTHONPATH": str(REPOSITORY / "src"), "PENSTOCK_URL": url}
+    if spark in OLDER_SPARKS:
+        told |= environment_of(spark, tmp_path / "java")
     (tmp_path / "spark-defaults.conf").write_text(FOR_A_LITTLE)
     told["SPARK_CONF_DIR"] = str(tmp_path)
     done = on_a_busy_machine(

@@ -20,10 +20,11 @@ from penstock.spark.launcher.failures import PipelineFailed
 from pyspark_penstock import DefaultSource
 from pyspark_penstock.older_spark import LimitedStreamReader
 from tests.helpers.broker_process import BrokerProcess
+from tests.spark.older_sparks import OLDER_SPARKS, environment_of
 from tests.spark.range_host import RangeHost
-from tests.spark.spark_tools import STREAM, archive_environment, depth, java_of, publish
+from tests.spark.spark_tools import STREAM, archive_environment, depth, publish
 
-VERSIONS = ("4.0.1", "4.1.1")
+WITHOUT_LIMITS = [one for one in OLDER_SPARKS if one < "4.2"]
 COUNT = 1500
 LIMIT = 400
 PROGRAM = """
@@ -113,35 +114,17 @@ def test_a_pipeline_that_would_end_too_early_is_refused(monkeypatch: pytest.Monk
     assert "--every" in refused.value.fix
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
-def older(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """That PySpark, installed apart: some hundred MB."""
-    found = tmp_path_factory.mktemp("spark")
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", found),
-            *(f"pyspark=={request.param}", "py4j==0.10.9.9"),
-        ],
-        check=True,
-    )
-    return found
-
-
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("version", WITHOUT_LIMITS)
 @pytest.mark.parametrize("kind", ["queue", "stream"])
 def test_each_message_comes_once_over_kills(
-    kind: str, older: Path, broker: BrokerProcess, tmp_path: Path
+    kind: str, version: str, broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    queue = f"{kind} {older.name}"
+    queue = f"{kind} {version}"
     table, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
-    environment = archive_environment() | {
-        "PYTHONPATH": os.pathsep.join([str(older), archive_environment()["PYTHONPATH"]]),
-        "SPARK_HOME": str(older / "pyspark"),
-        "PYSPARK_PYTHON": sys.executable,
-        "JAVA_HOME": str(java_of("of the system", tmp_path)),  # these know no Java of today
-    }
+    environment = archive_environment() | environment_of(version, tmp_path)
     given = (broker.url, kind, queue, str(table), str(checkpoint))
     arguments = STREAM if kind == "stream" else None
     for batch in range(3):  # a life of the program for each

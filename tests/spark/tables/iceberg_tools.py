@@ -19,10 +19,10 @@ BEGAN = datetime(2026, 11, 21, 22, 30, tzinfo=UTC)
 
 
 def table_in(
-    place: Path, *partition_by: str, warehouse: str = "", catalog: str = "default"
+    place: Path, *partition_by: str, warehouse: str = "", catalog: str = "default", uri: str = ""
 ) -> IcebergTable:
-    """``lake.orders``, with a catalog in a file and a warehouse beside it."""
-    uri = f"sqlite:///{place}/catalog.db"
+    """``lake.orders``, with a catalog in a file, or at ``uri``, and a warehouse beside it."""
+    uri = uri or f"sqlite:///{place}/catalog.db"
     return iceberg_table("lake.orders", catalog, uri, warehouse or str(place / "w"), partition_by)
 
 
