@@ -39,6 +39,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 NOTES_KEPT = 2
 STAGING = "staging"
 DRAFT_STEPS = 5
+PUT_AT_ONCE = 8
 
 
 class NotShared(PenstockError):
@@ -268,12 +270,18 @@ def _place(table: Table, note: Path) -> dict[str, Any]:
     if decided.get("placed"):
         return decided
     places = table.places("")
-    for noted, name, *size in decided["files"]:
+
+    def put(file: list[Any]) -> None:
+        noted, name, *size = file
         if not places.put(noted, name, size[0] if size else None):
             raise FileGone(
                 f"{table} lacks {name}, which {note} names as landed, and its draft is gone;"
                 " nothing more is acknowledged"
             )
+
+    with ThreadPoolExecutor(PUT_AT_ONCE) as pool:  # a store copies each in its own time
+        for _ in pool.map(put, decided["files"]):
+            pass
     places.settle([name for _, name, *_ in decided["files"]])
     decided["placed"] = True
     write_synced(note, json.dumps(decided))
