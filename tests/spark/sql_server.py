@@ -52,7 +52,7 @@ class SqlServer:
 
     def database(self, name: str) -> str:
         """Its address for SQLAlchemy."""
-        self._ask(f"CREATE DATABASE {name}")
+        self._ask(f'CREATE DATABASE "{name}"')
         return f"postgresql+psycopg2://postgres@127.0.0.1:{self._port}/{name}"
 
     def _ask(self, query: str) -> None:

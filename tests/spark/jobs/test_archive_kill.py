@@ -187,7 +187,7 @@ class Arena:
         )
 
     def environment(self) -> dict[str, str]:
-        found = archive_environment() | {"XDG_STATE_HOME": str(self.table)}
+        found = archive_environment() | {"XDG_STATE_HOME": f"{self.table}-state"}
         if self.neighbours.store is not None:
             found |= self.neighbours.store.environment | {
                 f"PYICEBERG_CATALOG__DEFAULT__{name.upper().replace('.', '__')}": value
@@ -228,8 +228,13 @@ class Arena:
         time.sleep(self.chance.uniform(0, 4))
 
     def files(self) -> int:
-        directories = "data/*/*" if FORMAT == "iceberg" else "type=*"
-        return len(list(self.place.rglob(f"{directories}/*.parquet")))
+        step = "/data/" if FORMAT == "iceberg" else "/type="
+        return sum(
+            name.endswith(".parquet")
+            for directory, _, names in os.walk(self.place)  # which some vanish from meanwhile
+            if step in f"{directory}/".removeprefix(str(self.place))
+            for name in names
+        )
 
     def _kill(self, victim: str, pipeline: subprocess.Popen[str]) -> None:
         server = {"broker": self.broker, **self.neighbours._asdict()}.get(victim)
