@@ -360,8 +360,9 @@ def rows_of(arena: Arena, *columns: str) -> list[dict[str, Any]]:
             [] if opened is None else opened.scan(selected_fields=columns).to_arrow().to_pylist()
         )
         return rows
-    if FORMAT == "parquet":
-        return table_rows(arena.place, *columns)
+    while FORMAT == "parquet":
+        with contextlib.suppress(FileNotFoundError):  # compacted since it was listed
+            return table_rows(arena.place, *columns)
     if not (arena.place / "_delta_log").is_dir():
         return []
     from deltalake import DeltaTable
