@@ -225,7 +225,7 @@ class Arena:
         while self.files() == before and pipeline.poll() is None:
             assert time.monotonic() < deadline, "no batch has landed"
             time.sleep(0.01)
-        time.sleep(self.chance.uniform(0, 4))
+        time.sleep(self.chance.uniform(0, 2))
 
     def files(self) -> int:
         step = "/data/" if FORMAT == "iceberg" else "/type="
