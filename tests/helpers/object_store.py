@@ -20,6 +20,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.helpers.broker_process import POLL_S, free_port
+from tests.helpers.live_broker import REPOSITORY
 
 ACCESS_KEY = "canary-key-of-the-store"
 SECRET_KEY = "canary-secret-of-the-store"
@@ -31,10 +32,12 @@ VERSITYGW = os.environ.get("PENSTOCK_VERSITYGW", "")
 class ObjectStore:
     """One bucket; its objects are files of ``objects``."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, careless: bool = False) -> None:
+        """``careless``: it passes over ``If-None-Match``."""
         if not VERSITYGW and importlib.util.find_spec("nanio") is None:
             pytest.skip("no S3 server: pip install nanio, or make deps-spark")
         self._directory = directory
+        self._careless = careless
         self.objects = directory / BUCKET
         self.objects.mkdir(parents=True)
         self._port = free_port()
@@ -65,14 +68,17 @@ class ObjectStore:
 
     def start(self) -> None:
         directory = str(self._directory)
-        command = [sys.executable, "-m", "nanio", "serve", "--data-dir", directory]
-        command += ["--host", "127.0.0.1", "--port", str(self._port), "--no-access-log"]
-        if VERSITYGW:
+        command = [sys.executable, "-m", "tests.helpers.s3_server", directory, str(self._port)]
+        if self._careless:
+            command.append("careless")
+        elif VERSITYGW:
             command = [VERSITYGW, "--port", f"127.0.0.1:{self._port}", "posix", directory]
         keys = {"NANIO_ACCESS_KEY": ACCESS_KEY, "NANIO_SECRET_KEY": SECRET_KEY}
         keys |= {"ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
         with (self._directory / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, env=os.environ | keys, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                command, cwd=REPOSITORY, env=os.environ | keys, stdout=log, stderr=log
+            )
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._answers():
             assert self._process.poll() is None, (self._directory / "log").read_text()

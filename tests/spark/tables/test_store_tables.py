@@ -19,6 +19,7 @@ from penstock.spark.tables.landing import Landing
 from penstock.spark.tables.parts import publisher_of
 from penstock.spark.tables.publishing import FileGone, Landed
 from penstock.spark.tables.store import Store, StoreTable
+from penstock.spark.tables.store_races import UnsafeStore, check_refusals
 from penstock.spark.tables.table import DELTA, PARQUET, OtherTable, data_files
 from pyspark_penstock.columns import arrow_schema
 from pyspark_penstock.store_file import path_in, system_of
@@ -304,6 +305,29 @@ def test_files_are_copied_for_a_replay(pipeline: Pipeline, tmp_path: Path, bound
     assert _count(job) == (2 if bounded else 6)
     with pytest.raises(CannotReplay, match="the workers of yarn do not see them"):
         _readable(replace(job, master="yarn"), "files", anew=True)
+
+
+def test_a_store_where_writers_overwrite_entries_of_a_log_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with ObjectStore(tmp_path / "store", careless=True) as store:
+        for name, value in store.environment.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(UnsafeStore, match="lets writers overwrite each other's entries"):
+            Pipeline("s3://lake/orders", DELTA)
+        assert not [path for path in store.objects.rglob("*") if path.is_file()]
+        plain = Pipeline("s3://lake/plain", PARQUET)
+        assert plain.land(0).messages == 4
+
+
+def test_a_store_is_tried_once_for_each_table(store: ObjectStore, tmp_path: Path) -> None:
+    Pipeline(f"s3://lake/{tmp_path.name}/t", DELTA)
+    store.kill()
+    try:
+        check_refusals(StoreTable.of(f"s3://lake/{tmp_path.name}/t", DELTA, ()))
+    finally:
+        store.start()
 
 
 def test_a_store_that_is_away_stops_a_replay(

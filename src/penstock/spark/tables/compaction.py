@@ -52,6 +52,7 @@ from penstock.spark.state.places import alone
 from penstock.spark.tables.landing import LakeTable
 from penstock.spark.tables.publishing import place_decided, publish_lock
 from penstock.spark.tables.store import StoreTable
+from penstock.spark.tables.store_races import check_refusals
 from penstock.spark.tables.table import DELTA, ICEBERG, NOTE, PARQUET, Table, any_file, data_files
 from pyspark_penstock.durable import sync, sync_one
 from pyspark_penstock.table_files import DICTIONARY
@@ -346,6 +347,8 @@ def _compact_delta(
     if only_plan:
         files = len(table.file_uris())
         return Compacted(files_before=files, files_after=files)
+    if isinstance(place, StoreTable):
+        check_refusals(place)
     told = table.optimize.compact(target_size=file_bytes)
     if not isinstance(place, StoreTable):
         # deltalake syncs nothing, and what the copies replace may go next

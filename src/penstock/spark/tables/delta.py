@@ -20,6 +20,7 @@ other writers: a table that lacks one of them cannot be read beyond it.  An entr
 between 5 and 6 left half written is taken away at the next start.
 
 In an object store (``store``) files stay where workers have written them, and nothing is synced.
+``store_races`` says what the store must be able to do.
 
 Files that 4 left and no later try took over are removed by Delta's own VACUUM, like those of
 any writer that failed.
@@ -40,6 +41,7 @@ from penstock.spark.tables.publishing import (
     landed_from,
     named,
 )
+from penstock.spark.tables.store_races import check_refusals
 from penstock.spark.tables.table import DELTA_LOG, Table
 from pyspark_penstock.durable import sync
 from pyspark_penstock.table_files import DAYS, Draft, Layout
@@ -123,6 +125,8 @@ class DeltaPublisher:
         return self._table.directory
 
     def begin(self, layout: Layout) -> Layout:
+        if self.places.store:
+            check_refusals(self._table)
         self._table.describe(self._schema)
         return replace(layout, store=self.places.store)
 
