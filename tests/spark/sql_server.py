@@ -1,6 +1,6 @@
 """PostgreSQL as a process, for the catalog of a table: killed and started again by tests.
 
-It does not run as root: where the tests do, it runs as the user who has no rights.
+PostgreSQL refuses to run as root, so tests that run as root start it as an unprivileged user.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 from tests.helpers.broker_process import POLL_S, free_port
 from tests.spark.spark_tools import descendants, kill_all
 
-USER = "nobody"
+UNPRIVILEGED = "nobody"
 START_TIMEOUT_S = 60
 
 
@@ -37,7 +37,7 @@ class SqlServer:
         self._directory = Path(tempfile.mkdtemp(prefix="penstock-sql-"))
         self._as_user: dict[str, Any] = {}
         if os.geteuid() == 0:
-            user = pwd.getpwnam(USER)
+            user = pwd.getpwnam(UNPRIVILEGED)
             os.chown(self._directory, user.pw_uid, user.pw_gid)
             self._as_user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
         self._port = free_port()
