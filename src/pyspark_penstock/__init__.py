@@ -17,8 +17,8 @@ and of Penstock only ``penstock_ranges``, so that a cluster gets both as one sma
     sorting     which messages go into which files
     body_columns, avro_bodies
                 columns of bodies and of headers, for such a table
-    direct_file its files, written past the page cache
-    store_file  its files, written into an object store
+    buffered_file its files, written behind it out of two buffers: direct_file into a directory
+                past the page cache, store_file into an object store
     durable     files and their names on the disk, before anything is acknowledged
     behind      work in a thread behind its caller
     sink_options, sink_encoding, staging_client, sink

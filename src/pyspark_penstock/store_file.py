@@ -8,14 +8,17 @@ durable by its own promise.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark_penstock.buffered_file import Outlet
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyarrow.fs import FileSystem
 
 
 BY_URL: Final = {"client": "pyarrow"}
+PART_BYTES: Final = 10 << 20
+"""Of an upload to S3 by pyarrow, up to a hundred parts: one buffer is sent as it is."""
 
 
 def system_of(url: str) -> "FileSystem":
@@ -29,42 +32,53 @@ def path_in(url: str) -> str:
     return url.partition("://")[2]
 
 
-def _creator(directory: str, properties: Mapping[str, str]) -> "Callable[[str], pa.NativeFile]":
+def store_outlet(directory: str, properties: Mapping[str, str]) -> Outlet:
+    """Makes the objects of one directory."""
+    create = _creator(directory, properties)
+    return Outlet(PART_BYTES, lambda name: StoreTarget(f"{directory}/{name}", create))
+
+
+class StoreTarget:
+    """One object, which is there when it has ended."""
+
+    block_bytes = 1
+
+    def __init__(self, path: str, create: "Callable[[str], Any]") -> None:
+        self.path = path
+        self._sink = create(path)
+
+    def write(self, data: memoryview, at: int) -> None:
+        self._sink.write(data)
+
+    def end(self, size: int) -> None:
+        self._sink.close()
+
+
+def _creator(directory: str, properties: Mapping[str, str]) -> "Callable[[str], Any]":
+    """What opens an object for writing, by its whole name."""
     if properties == BY_URL:
-        system = system_of(directory)
+        system = _unbuffered(system_of(directory))
         return lambda path: system.open_output_stream(path_in(path))
     from pyiceberg.io import load_file_io
+    from pyiceberg.io.pyarrow import PyArrowFileIO
 
     files = load_file_io(dict(properties), directory)
-    return lambda path: files.new_output(path).create()
+    if not isinstance(files, PyArrowFileIO):
+        return lambda path: files.new_output(path).create()
+    scheme, netloc, _ = files.parse_location(directory, files.properties)
+    system = _unbuffered(files.fs_by_scheme(scheme, netloc))
+    return lambda path: system.open_output_stream(files.parse_location(path, files.properties)[2])
 
 
-class StoreOutlet:
-    """Makes the files of one directory; the counterpart of ``direct_file.DirectOutlet``."""
+def _unbuffered(system: "FileSystem") -> "FileSystem":
+    """The same, but that its uploads to S3 send what they are given, and copy nothing.
 
-    def __init__(self, directory: str, properties: Mapping[str, str]) -> None:
-        self._directory = directory
-        self._create = _creator(directory, properties)
+    Its state for pickling is the only way to all of its settings.
+    """
+    from pyarrow.fs import S3FileSystem
 
-    def file(self, name: str) -> "StoreFile":
-        path = f"{self._directory}/{name}"
-        return StoreFile(path, self._create(path))
-
-    def settle(self) -> None:
-        """Every closed file is complete."""
-
-
-class StoreFile:
-    """One object; ``sink`` is what pyarrow writes into, ``size`` how much it has."""
-
-    def __init__(self, path: str, sink: "pa.NativeFile") -> None:
-        self.path = path
-        self.sink = sink
-        self.size = 0
-
-    def pause(self) -> None:
-        self.size = self.sink.tell()
-
-    def close(self) -> None:
-        self.pause()
-        self.sink.close()
+    if not isinstance(system, S3FileSystem):
+        return system
+    make, (settings,) = system.__reduce__()
+    same: FileSystem = make({**settings, "background_writes": False})
+    return same

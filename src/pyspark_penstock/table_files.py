@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from pyspark_penstock.body_columns import FAULT, BodyColumn
-from pyspark_penstock.direct_file import DirectOutlet
+from pyspark_penstock.buffered_file import Outlet
+from pyspark_penstock.direct_file import direct_outlet
 from pyspark_penstock.durable import sync
-from pyspark_penstock.store_file import StoreOutlet
+from pyspark_penstock.store_file import store_outlet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -155,10 +156,10 @@ class DraftWriter:
         self._done: list[Draft] = []
         self._buffered = 0
         if layout.store:
-            self._outlet: StoreOutlet | DirectOutlet = StoreOutlet(drafts_dir, layout.store)
+            self._outlet = store_outlet(drafts_dir, layout.store)
         else:
             Path(drafts_dir).mkdir(parents=True, exist_ok=True)
-            self._outlet = DirectOutlet(Path(drafts_dir))
+            self._outlet = direct_outlet(Path(drafts_dir))
 
     def add(self, messages: "pa.RecordBatch") -> None:
         whole_hours = bool(self._layout.column_ids)
@@ -212,7 +213,7 @@ class _OpenFile:
 
     schema: "pa.Schema"
     layout: Layout
-    outlet: StoreOutlet | DirectOutlet
+    outlet: Outlet
     rows: int = 0
     faults: int = 0
     buffered: int = 0
@@ -246,7 +247,6 @@ class _OpenFile:
                 self._open()
             self._writer.write_table(pa.Table.from_batches(self._waiting))
             self._waiting = []
-            self._sink.pause()
             self.size = self._sink.size
         freed, self.buffered = self.buffered, 0
         return freed
@@ -255,7 +255,7 @@ class _OpenFile:
         """Its name, and how large it is; it is on disk when the outlet has settled."""
         self._writer.close()
         self._sink.close()
-        return str(self._sink.path), self._sink.size
+        return self._sink.path, self._sink.size
 
     def _open(self) -> None:
         from pyarrow import parquet

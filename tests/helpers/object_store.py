@@ -1,8 +1,8 @@
 """An S3 server as a process: nanio, which keeps buckets as directories and checks signatures.
 
 A test may kill it and start it again; what it has confirmed is in its directory.
-``PENSTOCK_VERSITYGW`` names the program of the other server that does so, versitygw, which is
-written in Go and several times as fast.
+``PENSTOCK_S3_SERVER`` is the command of another server, with ``{port}`` and ``{directory}`` in it;
+it finds both keys in the environment, under the names of versitygw and of MinIO.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ACCESS_KEY = "canary-key-of-the-store"
 SECRET_KEY = "canary-secret-of-the-store"
 BUCKET = "lake"
 START_TIMEOUT_S = 60
-VERSITYGW = os.environ.get("PENSTOCK_VERSITYGW", "")
+OTHER_SERVER = os.environ.get("PENSTOCK_S3_SERVER", "").split()
 
 
 class ObjectStore:
@@ -34,7 +34,7 @@ class ObjectStore:
 
     def __init__(self, directory: Path, *, careless: bool = False) -> None:
         """``careless``: it passes over ``If-None-Match``."""
-        if not VERSITYGW and importlib.util.find_spec("nanio") is None:
+        if not OTHER_SERVER and importlib.util.find_spec("nanio") is None:
             pytest.skip("no S3 server: pip install nanio, or make deps-spark")
         self._directory = directory
         self._careless = careless
@@ -71,10 +71,11 @@ class ObjectStore:
         command = [sys.executable, "-m", "tests.helpers.s3_server", directory, str(self._port)]
         if self._careless:
             command.append("careless")
-        elif VERSITYGW:
-            command = [VERSITYGW, "--port", f"127.0.0.1:{self._port}", "posix", directory]
+        elif OTHER_SERVER:
+            command = [word.format(port=self._port, directory=directory) for word in OTHER_SERVER]
         keys = {"NANIO_ACCESS_KEY": ACCESS_KEY, "NANIO_SECRET_KEY": SECRET_KEY}
         keys |= {"ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
+        keys |= {"MINIO_ROOT_USER": ACCESS_KEY, "MINIO_ROOT_PASSWORD": SECRET_KEY}
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 command, cwd=REPOSITORY, env=os.environ | keys, stdout=log, stderr=log
@@ -84,6 +85,21 @@ class ObjectStore:
             assert self._process.poll() is None, (self._directory / "log").read_text()
             assert time.monotonic() < deadline, "the S3 server does not answer"
             time.sleep(POLL_S)
+        if OTHER_SERVER:
+            self._make_bucket()
+
+    def _make_bucket(self) -> None:
+        from pyarrow.fs import S3FileSystem
+
+        key, secret = self.keys
+        endpoint = self.properties["s3.endpoint"]
+        S3FileSystem(
+            access_key=key,
+            secret_key=secret,
+            region=self.properties["s3.region"],
+            endpoint_override=endpoint,
+            allow_bucket_creation=True,
+        ).create_dir(BUCKET)
 
     def kill(self) -> None:
         if self._process is not None:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyspark_penstock import direct_file
-from pyspark_penstock.direct_file import BLOCK_BYTES, DirectFile, DirectOutlet
+from pyspark_penstock.direct_file import BLOCK_BYTES, direct_outlet
 
 SMALL = 4 * BLOCK_BYTES
 SIZES = st.one_of(
@@ -28,13 +28,12 @@ def _small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def written(folder: Path, turns: list[tuple[int, int]]) -> list[bytes]:
     """Some bytes for one of three files after the other; what each should have."""
-    outlet = DirectOutlet(folder)
+    outlet = direct_outlet(folder)
     wanted = [b"", b"", b""]
-    files = [DirectFile(folder / str(number), outlet) for number in range(3)]
+    files = [outlet.file(str(number)) for number in range(3)]
     for turn, (number, size) in enumerate(turns):
         data = bytes((turn + at) % 251 for at in range(size))
         files[number].write(data)
-        files[number].pause()
         wanted[number] += data
         assert files[number].tell() == len(wanted[number])
     for file in files:
@@ -112,4 +111,4 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "0").write_bytes(b"somebody's")
     with pytest.raises(FileExistsError):
-        DirectFile(tmp_path / "0", DirectOutlet(tmp_path))
+        direct_outlet(tmp_path).file("0")

@@ -22,7 +22,7 @@ from penstock.spark.tables.store import Store, StoreTable
 from penstock.spark.tables.store_races import UnsafeStore, check_refusals
 from penstock.spark.tables.table import DELTA, PARQUET, OtherTable, data_files
 from pyspark_penstock.columns import arrow_schema
-from pyspark_penstock.store_file import path_in, system_of
+from pyspark_penstock.store_file import BY_URL, PART_BYTES, path_in, store_outlet, system_of
 from pyspark_penstock.table_files import Draft, DraftWriter, Layout, table_schema
 from tests.helpers.object_store import ACCESS_KEY, SECRET_KEY, ObjectStore
 
@@ -340,3 +340,43 @@ def test_a_store_that_is_away_stops_a_replay(
         check_replay(job)
     assert "AWS_ENDPOINT_URL" in refused.value.fix
     assert "wrong" not in str(refused.value)
+
+
+@pytest.mark.parametrize("by", ["environment", "pyiceberg"])
+def test_objects_that_take_turns_have_what_was_written(
+    store: ObjectStore, tmp_path: Path, by: str
+) -> None:
+    """Pieces smaller than a part of an upload, and larger ones, whole parts and none."""
+    url = f"s3://lake/{tmp_path.name}"
+    outlet = store_outlet(url, BY_URL if by == "environment" else store.properties)
+    files = [outlet.file(name) for name in "abcd"]
+    wanted = [b""] * len(files)
+    turns = [(0, 10), (1, PART_BYTES + 5), (0, 2 * PART_BYTES), (2, PART_BYTES), (0, 1)]
+    for turn, (number, size) in enumerate(turns):
+        data = bytes([turn + 1]) * size
+        files[number].write(data)
+        wanted[number] += data
+    for file in files:
+        file.close()
+    outlet.settle()
+    found = [system_of(url).open_input_stream(path_in(file.path)).read() for file in files]
+    assert [len(one) for one in found] == [len(one) for one in wanted]
+    assert found == wanted
+
+
+def test_a_store_that_dies_under_a_file_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ObjectStore(tmp_path / "store") as store:
+        for name, value in store.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+        outlet = store_outlet("s3://lake/t", BY_URL)
+        file = outlet.file("a")
+        file.write(bytes(PART_BYTES))
+        outlet.settle()
+        store.kill()
+        file.write(bytes(PART_BYTES - 1))
+        file.close()
+        with pytest.raises(OSError, match="AWS Error"):
+            outlet.settle()
