@@ -227,7 +227,7 @@ class Publisher(Worker):
         if self.plan.confirm:
             allowed = min(allowed, self.ledger.room())
         if self._room is not None:
-            if self._room.left < allowed:
+            if self._room.left < max(1, allowed):
                 self._room.take()
             allowed = min(allowed, self._room.left)
         return int(allowed)
@@ -269,7 +269,7 @@ class Publisher(Worker):
             if self._quiet_turns % QUIET_TURNS:
                 return
         reading: list[Any] = [self.socket]
-        if self._room is not None and not self._pending:
+        if self._room is not None and self._room.left <= 0 and not self._pending:
             reading.append(self._room.descriptor)
         writing = [self.socket] if self._pending else []
         readable, _, _ = select.select(reading, writing, [], patience_s)
