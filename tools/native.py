@@ -84,8 +84,8 @@ COMPILED: Final = [
     CompiledFolder("protocols/amqp", SMALL, leave="description loopback_client"),
     CompiledFolder("protocols/nsq/codec", SMALL),
     CompiledFolder("protocols/nsq", SMALL, leave="authority description layers settings"),
-    CompiledFolder("protocols/peers/codec", SMALL, only="frames queues"),
-    CompiledFolder("protocols/peers", SMALL, only="queues"),
+    CompiledFolder("protocols/peers/codec", SMALL, only="frames mirrors queues"),
+    CompiledFolder("protocols/peers", SMALL, only="link peers queues session"),
     CompiledFolder("protocols/ranges/codec", SMALL, only="block"),
     CompiledFolder("routing", SMALL),
     CompiledFolder("queues", SMALL, leave="stream_description"),
@@ -100,11 +100,12 @@ COMPILED: Final = [
     CompiledFolder("broker/rules", SMALL, leave="erlang_terms ha_policy queue_options"),
     CompiledFolder("broker/topology", SMALL, leave="changes declaring super_streams"),
     CompiledFolder("broker/transfers", SMALL, only="dead_letters delays replies traces"),
+    CompiledFolder("cluster/agreement", COLD, only="hearing membership"),
     CompiledFolder(
         "cluster/mirrors",
         COLD,
-        only="backing group group_codec joinings operations part_copy replica safety stream_copy"
-        " succession sync*",
+        only="backing copy_positions group group_codec joinings mirroring operations part_copy"
+        " queue replica safety star_group stream_copy succession sync* telling",
     ),
     CompiledFolder("cluster/remote", COLD),
     CompiledFolder("cluster/ring", COLD),
@@ -114,6 +115,7 @@ COMPILED: Final = [
         only="connection loop output_budget publish_credit session thread_calls turn",
     ),
     CompiledFolder("", SMALL, only="clocks"),
+    CompiledFolder("node/cluster", COLD, only="mirrors node queues"),
     CompiledFolder("client", COLD, only="load"),
 ]
 
