@@ -85,7 +85,7 @@ COMPILED: Final = [
     CompiledFolder("protocols/nsq/codec", SMALL),
     CompiledFolder("protocols/nsq", SMALL, leave="authority description layers settings"),
     CompiledFolder("protocols/peers/codec", SMALL, only="frames mirrors queues"),
-    CompiledFolder("protocols/peers", SMALL, only="link peers queues session"),
+    CompiledFolder("protocols/peers", SMALL, only="queues"),
     CompiledFolder("protocols/ranges/codec", SMALL, only="block"),
     CompiledFolder("routing", SMALL),
     CompiledFolder("queues", SMALL, leave="stream_description"),
@@ -115,7 +115,6 @@ COMPILED: Final = [
         only="connection loop output_budget publish_credit session thread_calls turn",
     ),
     CompiledFolder("", SMALL, only="clocks"),
-    CompiledFolder("node/cluster", COLD, only="mirrors node queues"),
     CompiledFolder("client", COLD, only="load"),
 ]
 

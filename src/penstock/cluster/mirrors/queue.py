@@ -19,6 +19,8 @@ member that becomes master of a queue that was down takes its copy as it is.
 from collections.abc import Callable, Collection
 from typing import final
 
+from mypy_extensions import mypyc_attr
+
 from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.broker import Broker
@@ -55,6 +57,7 @@ AnyGroup = MirrorGroup | StarGroup
 NEW, FOUND, OLD, KNOWN = range(4)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class QueueDirectory:
     """What the node does for its mirrored queues."""
 

@@ -10,8 +10,6 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from mypy_extensions import i64
-
 from penstock.broker.broker import Broker
 from penstock.broker.rules.lockouts import News
 from penstock.cluster.agreement.agreed import Agreed
@@ -59,7 +57,7 @@ class DiskWaiter(Session):
         if self.awaiting_disk:
             turn.fed(self)
 
-    def confirm(self, durable_position: i64) -> None:
+    def confirm(self, durable_position: int) -> None:
         """Mirrors say so at the end of the turn."""
         self.awaiting_disk = self._mirroring.awaits_disk()
 

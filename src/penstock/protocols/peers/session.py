@@ -17,8 +17,6 @@ import secrets
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from mypy_extensions import i64
-
 from penstock.core.clock_types import WallMs
 from penstock.core.credit import FlowBook
 from penstock.core.errors import BrokerError
@@ -195,7 +193,7 @@ class PeerSession(Session):
         carrier = self.carrier
         return len(self.out) == 0 and isinstance(carrier, Connection) and not carrier.unsent
 
-    def sent(self, count: i64, now_ms: WallMs) -> None:
+    def sent(self, count: int, now_ms: WallMs) -> None:
         """The loop goes on sending as long as there is output and the socket takes it."""
         self.sent_bytes += count
         self.sent_count += 1
@@ -283,8 +281,8 @@ class PeerSession(Session):
     def drained(self) -> None:
         """``sent`` has taken care of it."""
 
-    def confirm(self, durable_position: i64) -> None:
+    def confirm(self, durable_position: int) -> None:
         """What waits for the disk is above the links."""
 
-    def channel_failed(self, number: i64, error: BrokerError, method_key: i64) -> None:
+    def channel_failed(self, number: int, error: BrokerError, method_key: int) -> None:
         raise AssertionError("a link has no channels")
