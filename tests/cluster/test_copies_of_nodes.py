@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cluster.agreement.membership import OVER
 from tests.cluster.sim_cluster import SimCluster, started
 from tests.simulation.cluster_nodes import Machine
 
@@ -79,3 +80,23 @@ def test_each_change_of_a_copy_is_an_event_at_one_node_and_counted_there(
 def changes_at(machine: Machine) -> list[tuple[object, ...]]:
     events = machine.quiet.broker.events.take()
     return [values for _, kind, values, _ in events if kind == "mirror_changed"]
+
+
+def test_a_life_that_has_ended_takes_no_part_though_its_end_is_not_heard_yet(
+    cluster: SimCluster,
+) -> None:
+    """The lease is known to be over before the member's key is: a new lease may come first."""
+    machine = cluster.machines[0]
+    cluster.declare(machine, "r", **{"x-queue-type": "quorum"})
+    node, mirroring = machine.cluster, machine.cluster.mirrors.mirroring
+    former = node.member
+    cluster.until(lambda: ("/", "r") in mirroring.queues)
+    known = mirroring.queues["/", "r"]
+    cluster.until(lambda: known.group is not None)
+    node.membership.state = OVER
+    machine.turn()
+    assert node.member != former
+    for _ in range(3):
+        mirroring.begin(machine.world.wall_ms())
+        assert known.group is None
+        mirroring._look_at_all()

@@ -38,6 +38,11 @@ class LivingNodes:
         self.short: Mapping[str, Sequence[str]] = {} if short is None else short
         self.unheard: Mapping[str, Collection[str]] = {} if unheard is None else unheard
 
+    def seen_by(self, member: str) -> "LivingNodes":
+        """As another member sees them; it is one of them when the membership has it."""
+        rest = self.drained, self.unreached, self.short, self.unheard
+        return LivingNodes(member, self.members, self.joined_ms, *rest)
+
     def lives(self, member: str) -> bool:
         return self.members.get(node_of(member)) == member
 

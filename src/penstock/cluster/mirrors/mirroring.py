@@ -88,7 +88,7 @@ Send = Callable[[str, str, str, str, bytes], None]
 
 @final
 class Mirroring:
-    """``member``: this life of this node, until ``over``."""
+    """``member``: this life of this node, until another one begins."""
 
     def __init__(
         self,
@@ -217,7 +217,6 @@ class Mirroring:
     def look_who_lives(
         self,
         mono_ms: MonoMs,
-        member: str,
         members: dict[str, str],
         unreached: Collection[str],
         unheard: Mapping[str, Collection[str]],
@@ -232,9 +231,6 @@ class Mirroring:
         """
         self._mono_ms = mono_ms
         self._isolated.told(is_cut_off=is_cut_off)
-        if member != self._member:
-            self._member = member
-            self._look_at_all()
         lost = self._lost_ms
         self._lost_ms = {node: lost.get(node, mono_ms) for node in unreached if node in members}
         late = [node for node, ms in self._lost_ms.items() if mono_ms - ms > UNREACHED_MS]
@@ -263,12 +259,18 @@ class Mirroring:
             new = [place for place, is_new in self._dirty.items() if is_new]
             self._look(new, now_ms, again=False)
 
-    def over(self, now_ms: WallMs) -> None:
-        """The lease of this life has ended."""
+    def begin_life(self, member: str, now_ms: WallMs) -> None:
+        """The lease of the life before has ended; this node is ``member`` from now on.
+
+        That one may be heard of as living for some time: it takes no part in any queue.
+        """
         for known in self.queues.values():
             known.over(now_ms)
         self._active.clear()
         self._own = []
+        self._member = member
+        self.nodes = self.nodes.seen_by(member)
+        self._look_at_all()
 
     def _hear_who_lives(
         self,

@@ -139,7 +139,7 @@ class MirrorsHere:
 
     def begin_life(self, now_ms: WallMs) -> None:
         """This node is a new member."""
-        self.mirroring.over(now_ms)
+        self.mirroring.begin_life(str(self._member), now_ms)
         self._hearing.begin_life()
 
     def look_who_lives(self, mono_ms: MonoMs) -> None:
@@ -153,7 +153,6 @@ class MirrorsHere:
             self._outbox.say(member, OF_NODES, "", "", data)
         self.mirroring.look_who_lives(
             mono_ms,
-            str(self._member),
             living,
             unreached,
             self._hearing.unheard,
