@@ -308,12 +308,13 @@ class Committer:
         handle = self._files.open_write(self._path(file_no))
         try:
             self._files.allocate(handle, self._file_size_bytes)
+            self._files.sync_dir(self._directory)
         except OSError:
             self._files.close(handle)
             raise
         self._handle = handle
         self._file_no = file_no
-        self._files.sync_dir(self._directory)
+        self._end = 0  # nothing of it is on disk: no note says so
         reach("journal.rolled")
 
     def _sync(self) -> None:
@@ -338,7 +339,7 @@ class Committer:
     def attest(self) -> None:
         """All that was written is on disk; behind its end that is said."""
         self.owes_note = False
-        if self._handle < 0:
+        if self._handle < 0 or self._end == 0:
             return
         try:
             self._note(self._handle, self._file_no, self._end, self._ends, 0)
