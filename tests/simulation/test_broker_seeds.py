@@ -22,7 +22,7 @@ from penstock.backing.variable_queue import VariableQueue
 from penstock.protocols.amqp.transaction import Commit
 from tests.simulation.broker_lives import BrokerLife
 
-SEEDS = int(os.environ.get("PENSTOCK_BROKER_SEEDS", "6"))
+SEEDS = int(os.environ.get("PENSTOCK_BROKER_SEEDS", "12"))
 FIRST = int(os.environ.get("PENSTOCK_BROKER_SEED") or random.SystemRandom().randrange(10**9))
 IMAGES = int(os.environ.get("PENSTOCK_IMAGES", "2"))
 WANTED = (
