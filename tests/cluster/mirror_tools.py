@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from penstock.backing.variable_queue import VariableQueue
 from penstock.cluster.mirrors.backing import MirroredBacking
-from penstock.cluster.mirrors.operations import read_parcel
+from penstock.cluster.mirrors.operations import Parcel, read_parcel
 from penstock.cluster.mirrors.replica import Replica
 from penstock.cluster.mirrors.sync import Joiner, Syncer
-from penstock.core.message import PERSISTENT, attempts_of
-from tests.backing.engine_tools import OpenEngine
+from penstock.core.message import PERSISTENT, Message, attempts_of
+from tests.backing.engine_tools import OpenEngine, message
+from tests.helpers.sim_files import SimFileSystem
 
 EVERY_PLACE = 1 << 62
+NOW_MS = 1_000_000
+TERM = 3
+FIRST = 16_384
+"""A new queue of a data directory that nobody closed begins there."""
+
 Set = dict[int, tuple[bytes, bool, int]]
 """By place: content, persistent, not before that time (0 = what is over counts as that)."""
 
@@ -73,3 +79,31 @@ class Pair:
             self.joiner.take_chunk(chunk)
             self.joiner.check()
         raise AssertionError("the synchronisation never ends")
+
+
+def engine(files: SimFileSystem | None = None, queues: int = 1) -> OpenEngine:
+    return OpenEngine(files or SimFileSystem(), {1 + place: 16 for place in range(queues)})
+
+
+def pair_of(master: OpenEngine, copy: OpenEngine) -> Pair:
+    mirrored = MirroredBacking(master.queues[1], {}, ("/", "q"))
+    mirrored.begin(TERM, 0)
+    return joined(mirrored, copy)
+
+
+def joined(mirrored: MirroredBacking, copy: OpenEngine) -> Pair:
+    replica = Replica(copy.queues[1], copy.engine.journal)
+    while replica.prepare():
+        pass
+    replica.follow(TERM, False)
+    return Pair(mirrored, replica, copy)
+
+
+def publish(queue: VariableQueue, count: int, **kinds: bool) -> list[Message]:
+    batch = [message(b"message %d" % place, **kinds) for place in range(count)]
+    queue.publish(batch, NOW_MS)
+    return batch
+
+
+def parcel_of(number: int, term: int = TERM) -> Parcel:
+    return Parcel(term, number, [])
