@@ -8,7 +8,6 @@ twice.
 
 import socket
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import TimeoutError as CallTimeout
 from functools import partial
@@ -20,6 +19,7 @@ from penstock.broker.federation import QUEUE, FederatedEnd, federated_ends
 from penstock.broker.rules.parameter_values import SHOVEL, check_parameter
 from penstock.client.endpoint import ConnectionLost
 from penstock.clocks import mono_ms, wall_ms
+from penstock.core.checksum import crc32
 from penstock.core.clock_types import MonoMs
 from penstock.core.errors import BrokerError, NotFound, PreconditionFailed, SettingInvalid
 from penstock.core.json_reading import json_of
@@ -295,7 +295,7 @@ def _key(spec: FederationSpec) -> tuple[str, ...]:
 
 def _id(key: tuple[str, ...]) -> str:
     """Eight hex digits, as RabbitMQ's."""
-    return f"{zlib.crc32(repr(key).encode('utf-8', 'surrogateescape')):08x}"
+    return f"{crc32(repr(key).encode('utf-8', 'surrogateescape')):08x}"
 
 
 def _federation_row(spec: FederationSpec, row: Row) -> Row:

@@ -20,10 +20,10 @@ Which queue a key leads to is not the same there and here.
 
 from math import log
 from typing import Final, final
-from zlib import crc32
 
 from mypy_extensions import i64
 
+from penstock.core.checksum import crc32
 from penstock.core.errors import PreconditionFailed
 from penstock.core.message import PROPERTY_PREFIX
 from penstock.routing.headers import as_bytes, binary_term, canonical

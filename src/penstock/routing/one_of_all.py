@@ -11,10 +11,10 @@ comes or goes most keys of the modulus move: ``x-consistent-hash`` moves only a 
 """
 
 from typing import Final, final
-from zlib import crc32
 
 from mypy_extensions import i64
 
+from penstock.core.checksum import crc32
 from penstock.routing.consistent_hash import mixed
 from penstock.routing.matcher import Matcher, RoutingContext
 

@@ -21,7 +21,6 @@ and filter, so that a block without a match is passed over and not read.
 """
 
 from typing import Final, final
-from zlib import crc32
 
 from librt.strings import (
     BytesWriter,
@@ -33,6 +32,7 @@ from librt.strings import (
 )
 from mypy_extensions import i16, i32, i64
 
+from penstock.core.checksum import crc32
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import Corrupt
 from penstock.core.message import PERSISTENT, Message

@@ -6,10 +6,10 @@ values pays nothing.  A filter answers *no* or *maybe*: what reads a block looks
 """
 
 from typing import Final, final
-from zlib import crc32
 
 from mypy_extensions import i64
 
+from penstock.core.checksum import crc32
 from penstock.core.headers import HeaderReader
 from penstock.core.message import Message
 

@@ -8,9 +8,9 @@ import json
 import os
 from pathlib import Path
 from typing import Any, Final
-from zlib import crc32
 
 from penstock.cli.failure import Failure
+from penstock.core.checksum import crc32
 
 FILE: Final = "nsqd-taken-over.json"
 

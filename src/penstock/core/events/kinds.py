@@ -10,10 +10,10 @@ The writer, the readers and the documentation of events use this table.
 """
 
 import json
-import zlib
 from collections.abc import Mapping
 from typing import Final
 
+from penstock.core.checksum import crc32
 from penstock.core.clock_types import WallMs
 
 TEXT: Final = "string"
@@ -144,14 +144,14 @@ def line_of(at_ms: WallMs, kind: str, values: tuple[object, ...]) -> bytes:
 def checked_line(fields: dict[str, object]) -> bytes:
     """With the checksum as last field, newline included."""
     body = encoded(fields)[:-1].encode("ascii")
-    return b'%s,"crc":"%08x"}\n' % (body, zlib.crc32(body))
+    return b'%s,"crc":"%08x"}\n' % (body, crc32(body))
 
 
 def read_line(line: bytes) -> dict[str, object] | None:
     """What a line says; None for one that is not whole."""
     line = line.rstrip(b"\n")
     body, check = line[:-CHECK_BYTES], line[-CHECK_BYTES:]
-    if check != b',"crc":"%08x"}' % zlib.crc32(body):
+    if check != b',"crc":"%08x"}' % crc32(body):
         return None
     found = json.loads(line)
     return found if isinstance(found, dict) else None

@@ -2,7 +2,6 @@
 
 import base64
 import platform
-import zlib
 from datetime import UTC, datetime
 from decimal import Decimal
 from math import isfinite
@@ -11,6 +10,7 @@ from urllib.parse import quote_plus
 
 from penstock.broker.broker import Broker
 from penstock.broker.topology.vhost import Vhost
+from penstock.core.checksum import crc32
 from penstock.core.clock_types import WallMs
 from penstock.management.facts.sessions import SessionInspector
 
@@ -42,7 +42,7 @@ def properties_key(routing_key: str, arguments: dict[str, object]) -> str:
     if not arguments:
         return spelt or "~"
     canonical = repr(sorted(arguments.items())).encode("utf-8", "replace")
-    digest = base64.urlsafe_b64encode(zlib.crc32(canonical).to_bytes(4, "big"))
+    digest = base64.urlsafe_b64encode(crc32(canonical).to_bytes(4, "big"))
     return f"{spelt}~{digest.decode().rstrip('=')}"
 
 

@@ -15,7 +15,8 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
-from zlib import crc32
+
+from penstock.core.checksum import crc32
 
 STEP_S: Final = 60
 PLACES: Final = 7 * 24 * 60

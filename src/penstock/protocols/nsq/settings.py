@@ -4,10 +4,10 @@ import hashlib
 import logging
 import platform
 import random
-import zlib
 from collections.abc import Callable
 
 from penstock.broker.broker import Broker
+from penstock.core.checksum import crc32
 from penstock.protocols.nsq.authority import HttpAuthority
 from penstock.protocols.nsq.codec.identify import IdentifyLimits
 from penstock.protocols.nsq.codec.ids import NODE_MAX, IdFactory
@@ -106,4 +106,4 @@ def node_id(configured: int) -> int:
     if configured >= 0:
         return configured
     digest = hashlib.md5(platform.node().encode(), usedforsecurity=False).digest()
-    return zlib.crc32(digest) % (NODE_MAX + 1)
+    return crc32(digest) % (NODE_MAX + 1)

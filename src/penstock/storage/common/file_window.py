@@ -1,10 +1,10 @@
 """``FileWindow``: a piece of a file in memory, moved along by what reads the file in order."""
 
 from typing import Final, final
-from zlib import crc32
 
 from mypy_extensions import i64
 
+from penstock.core.checksum import crc32
 from penstock.storage.common.files import FileSystem
 
 WINDOW_BYTES: Final[i64] = 1024 * 1024

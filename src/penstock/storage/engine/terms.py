@@ -12,12 +12,12 @@ loss: the start then reads everything, as after a crash.
 """
 
 from typing import Final, final
-from zlib import crc32
 
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
 
 from penstock.core.byte_reader import ByteReader
+from penstock.core.checksum import crc32
 from penstock.storage.common.failpoints import reach
 from penstock.storage.common.files import FileSystem
 from penstock.storage.index.segment import Segment, write_blob

@@ -8,11 +8,11 @@ worked out by the thread that writes the block: before that it is 0.
 """
 
 from typing import Final
-from zlib import crc32
 
 from librt.strings import BytesWriter, read_i32_be, write_i32_be
 from mypy_extensions import i32, i64
 
+from penstock.core.checksum import crc32
 from penstock.core.errors import Corrupt
 from penstock.storage.common.files import FileSystem
 from penstock.storage.journal.codec import journal_file_name

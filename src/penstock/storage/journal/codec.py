@@ -31,11 +31,11 @@ on disk, and has only 'N' and 'B' (``note_block``).
 """
 
 from typing import Final, final
-from zlib import crc32
 
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64, u8
 
+from penstock.core.checksum import crc32
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import Corrupt
 from penstock.storage.common.formats import numbered

@@ -24,10 +24,10 @@ import sys
 from array import array
 from struct import Struct
 from typing import Final, final
-from zlib import crc32
 
 from mypy_extensions import i64
 
+from penstock.core.checksum import crc32
 from penstock.core.errors import Corrupt
 from penstock.storage.common.formats import numbered
 

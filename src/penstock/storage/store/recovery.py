@@ -28,10 +28,10 @@ Every step may be interrupted and run again.
 """
 
 from typing import Final, final
-from zlib import crc32
 
 from mypy_extensions import i64
 
+from penstock.core.checksum import crc32
 from penstock.core.errors import Corrupt
 from penstock.storage.common.disk_jobs import DiskJob
 from penstock.storage.common.file_window import WINDOW_BYTES, FileWindow

@@ -26,9 +26,10 @@ instead of one table of streams and sizes (a table is one call to read and one t
 
 import struct
 from typing import Final, TypeAlias, final
-from zlib import crc32
 
 from mypy_extensions import i64
+
+from penstock.core.checksum import crc32
 
 MAGIC: Final = b"PSTN"
 VERSION: Final = 1
