@@ -117,6 +117,22 @@ def test_o1_of_all_who_compare_and_set_at_once_one_wins(world: World) -> None:
         assert copy.keys == {"count": str(wins)}
 
 
+def test_news_of_others_and_of_what_was_asked_is_announced_until_it_is_taken(world: World) -> None:
+    """A busy node does not look without it."""
+    one, other = world.join("a/1"), world.join("b/1")
+    asked = one.propose([], [put("k")])
+    for member in (one, other):
+        events: list[tuple[str, str | None, bool]] = []
+        while not events:
+            world.pass_time()
+            if member.has_news():
+                events = shapes(member)
+            if isinstance(world, SimWorld | EmbeddedWorld):
+                member.tick(world.now_ms)
+        assert events == [("k", "1", True)]
+    assert asked.state == ACCEPTED
+
+
 # -- O2 ---------------------------------------------------------------------------------------
 
 

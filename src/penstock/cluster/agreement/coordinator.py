@@ -186,6 +186,10 @@ class Coordinator:
         """To where it is decided."""
         raise NotImplementedError
 
+    def has_news(self) -> bool:
+        """There may be events, or proposals of which it is known what became of them."""
+        return True
+
     def take_events(self) -> list[Event]:
         raise NotImplementedError
 

@@ -389,6 +389,10 @@ class ClusterChanges(Changes):
         """It deletes itself, and has no bindings any more: it should be gone by now."""
         self._jobs.setdefault(id(exchange), _Job(vhost, exchange))
 
+    def is_idle(self) -> bool:
+        """No request waits, and no job."""
+        return not (self.waiting or self._jobs or self._lonely)
+
     def job_count(self) -> int:
         return len(self._jobs)
 

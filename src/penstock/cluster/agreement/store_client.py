@@ -41,6 +41,9 @@ class StoreLine:
         """Connect, and wait until it has begun at a time; False: it has not."""
         raise NotImplementedError
 
+    def has_news(self) -> bool:
+        raise NotImplementedError
+
     def news(self) -> Iterable[bytes | str | None]:
         """Bytes; why the connection broke; None for a new one, which is written to from then on."""
         raise NotImplementedError
@@ -158,6 +161,9 @@ class ServedCoordinator(Coordinator):
 
     def why_lost(self) -> str:
         return self._known.lost
+
+    def has_news(self) -> bool:
+        return len(self._events) > 0 or self._line.has_news()
 
     def take_events(self) -> list[Event]:
         self._look()

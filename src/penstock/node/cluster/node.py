@@ -39,7 +39,7 @@ from penstock.cluster.mirrors.masters import ViewedMasters
 from penstock.cluster.mirrors.mirroring import UNREACHED_MS
 from penstock.cluster.mirrors.verbs import ClusterMirrors
 from penstock.cluster.remote.link_session import Delivery
-from penstock.core.clock_types import WallMs
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.pending import Pending
 from penstock.node.cluster.known_revisions import KnownRevisions
 from penstock.node.cluster.member import (
@@ -72,6 +72,8 @@ PROMOTION_MS: Final = 2000
 LEASE_PATIENCE_S: Final = 1.0
 """After a pause, until it is known whether the lease lasts."""
 HAND_OVER_PATIENCE_S: Final = 5
+LOOK_MS: Final = 5
+"""So often a busy node looks at what only time changes: leases, who lives, alarms, old requests."""
 
 logger = logging.getLogger("penstock.cluster")
 
@@ -101,7 +103,8 @@ class ClusterNode(ClusterPart, PeerOwner):
         self._alarms = ClusterAlarms(self.coordinator, self.membership)
         self._tell_cancelled = tell_cancelled
         self._now_ms = WallMs(0)
-        self._more = False
+        self._more = self._mirrors_more = False
+        self._looked_ms = MonoMs(0)
         self._held: dict[str, list[Delivery]] = {}  # what neighbours said of queues, until then
         self._known = KnownRevisions()
         self._pauses = Pauses(self.membership, self.coordinator, access.lease_ms())
@@ -109,15 +112,9 @@ class ClusterNode(ClusterPart, PeerOwner):
         agreed = Agreed()
         masters = ViewedMasters(is_old_disk=is_from_backup(self._settings.data_dir))
         first = FirstViews(broker, self.coordinator, agreed, secrets.randbelow)
+        peers = (self.peers.send, self.peers.full, self.peers.silent_ms)
         self.queues = ClusterQueues(
-            broker,
-            loop.turn,
-            self.name,
-            self.peers.send,
-            self.peers.full,
-            self.peers.silent_ms,
-            masters.node_of,
-            first.made,
+            broker, loop.turn, self.name, *peers, masters.node_of, first.made
         )
         self.mirrors = MirrorsHere(
             broker, member, agreed, self.queues, loop.turn, self.peers, masters, first
@@ -184,6 +181,21 @@ class ClusterNode(ClusterPart, PeerOwner):
 
     def begin(self, now_ms: WallMs) -> None:
         self._now_ms = now_ms
+        if self._is_time_to_look():
+            self._look(now_ms)
+        self.peers.begin(now_ms)
+        self.metadata.changes.look()  # others may have said that they know
+        self.mirrors.begin(now_ms)
+        self._pauses.turned(boot_ms())
+
+    def _is_time_to_look(self) -> bool:
+        """The loop turns at once when there is news."""
+        if self.coordinator.has_news() or self._more or self._held:
+            return True
+        return not self.metadata.changes.is_idle() or mono_ms() - self._looked_ms >= LOOK_MS
+
+    def _look(self, now_ms: WallMs) -> None:
+        self._looked_ms = mono_ms()
         happenings = self._hear_news(now_ms)
         self._stay_member()
         if happenings and self.membership.state == JOINED:
@@ -193,19 +205,15 @@ class ClusterNode(ClusterPart, PeerOwner):
                 logger.warning("%s %s", happening.member, TOLD[happening.kind])
         for name in list(self._held):
             self._let_in(name)
-        self.peers.begin(now_ms)
-        self._lost_transients.turn(mono_ms())
-        self.batches.turn(WallMs(now_ms))
-        self.metadata.changes.look()  # others may have said that they know
+        self._lost_transients.turn(self._looked_ms)
+        self.batches.turn(now_ms)
         self._alarms.tell(self._admission.short_of(), boot_ms())
-        self.mirrors.begin(now_ms)
-        self._pauses.turned(boot_ms())
 
     def stood_still(self, now_ms: WallMs) -> bool:
         pauses = self._pauses
         if pauses.unsure_until_ms:
             pauses.settle(boot_ms())
-            self.begin(now_ms)
+            self._begin_with_a_look(now_ms)
             return True
         if not pauses.lapsed(boot_ms()):
             return False
@@ -215,8 +223,12 @@ class ClusterNode(ClusterPart, PeerOwner):
             time.sleep(JOIN_LOOK_S)
             self.coordinator.tick(boot_ms())
         pauses.doubt(boot_ms())
-        self.begin(now_ms)
+        self._begin_with_a_look(now_ms)
         return not self._joined.may_act()
+
+    def _begin_with_a_look(self, now_ms: WallMs) -> None:
+        self._looked_ms = MonoMs(0)
+        self.begin(now_ms)
 
     def _stay_member(self) -> None:
         """Or become a new one: what was bound to the life before is gone, and its links with it."""
@@ -228,12 +240,13 @@ class ClusterNode(ClusterPart, PeerOwner):
     def end(self, now_ms: WallMs) -> None:
         self._say_what_is_done()
         self.queues.end(now_ms, self._patience_ms())
-        self._more = self.mirrors.end(now_ms) or self._more
+        self._mirrors_more = self.mirrors.end(now_ms)
         self.peers.end(now_ms)
         self._ram.count_links(self.peers.waiting_bytes())
 
     def has_work(self) -> bool:
-        if self._more or self.metadata.changes.settles or self._known.is_due():
+        more = self._more or self._mirrors_more
+        if more or self.metadata.changes.settles or self._known.is_due():
             return True
         return self.peers.has_work()
 

@@ -287,6 +287,9 @@ class EtcdCoordinator(Coordinator):
     def hand_on(self, proposal: Proposal) -> None:
         self._side.call(self._begin, proposal, self._lease.lease)
 
+    def has_news(self) -> bool:
+        return len(self._news) > 0 or len(self._events) > 0
+
     def take_events(self) -> list[Event]:
         self._hear()
         events, self._events = self._events, []

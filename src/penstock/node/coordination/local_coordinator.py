@@ -86,6 +86,9 @@ class StoreSocket(StoreLine):
 
     # -- the node's loop -------------------------------------------------------------------
 
+    def has_news(self) -> bool:
+        return len(self._news) > 0
+
     def news(self) -> Iterator[bytes | str | None]:
         while self._news:
             news = self._news.popleft()
