@@ -28,11 +28,13 @@ class Target(Protocol):
     path: str
     block_bytes: int
     """Each write but a file's last has a multiple of it."""
+    is_padded: bool
+    """The last one has, too: ``end`` cuts the file."""
 
-    def write(self, data: memoryview, at: int) -> None: ...
+    def write(self, data: memoryview, at: int, *, is_last: bool) -> None: ...
 
-    def end(self, size: int) -> None:
-        """Cut to its size, durable, closed."""
+    def end(self, size: int) -> str:
+        """Cut to its size, durable, closed.  What is left to be done by others; "" = nothing."""
 
 
 class Outlet:
@@ -45,6 +47,7 @@ class Outlet:
         self._other = mmap.mmap(-1, buffer_bytes)
         self._behind = Behind(buffer_bytes)
         self._writer: BufferedFile | None = None
+        self.left_over: dict[str, str] = {}  # by path: what ``Target.end`` has returned
 
     def file(self, name: str) -> "BufferedFile":
         return BufferedFile(self._create(name), self)
@@ -56,13 +59,16 @@ class Outlet:
                 self._writer.pause()
             self._writer = file
 
-    def write(self, target: Target, size: int, at: int) -> None:
+    def write(self, target: Target, size: int, at: int, *, is_last: bool) -> None:
         """The first ``size`` bytes of ``filling``, which is another buffer afterwards."""
-        self._behind.do(self.buffer_bytes, _write, target, self.filling, size, at)
+        self._behind.do(self.buffer_bytes, _write, target, self.filling, size, at, is_last)
         self.filling, self._other = self._other, self.filling  # the other one has been written
 
     def end(self, target: Target, size: int) -> None:
-        self._behind.do(0, target.end, size)
+        self._behind.do(0, self._end, target, size)
+
+    def _end(self, target: Target, size: int) -> None:
+        self.left_over[target.path] = target.end(size)
 
     def settle(self) -> None:
         """Waits for all that was handed over; raises what it raised."""
@@ -125,8 +131,8 @@ class BufferedFile:
             if self._filled == self._outlet.buffer_bytes:
                 self._push(self._filled)
 
-    def _push(self, size: int) -> None:
-        self._outlet.write(self._target, size, self._at)
+    def _push(self, size: int, *, is_last: bool = False) -> None:
+        self._outlet.write(self._target, size, self._at, is_last=is_last)
         self._at += size
         self._filled = 0
 
@@ -147,13 +153,13 @@ class BufferedFile:
             return
         self._resume()
         if self._filled:
-            block = self._target.block_bytes
-            self._push(-(-self._filled // block) * block)
+            block = self._target.block_bytes if self._target.is_padded else 1
+            self._push(-(-self._filled // block) * block, is_last=True)
         self.closed = True
         self._outlet.begin(None)
         self._outlet.end(self._target, self.size)
 
 
-def _write(target: Target, buffer: mmap.mmap, size: int, at: int) -> None:
+def _write(target: Target, buffer: mmap.mmap, size: int, at: int, is_last: bool) -> None:
     with memoryview(buffer) as whole, whole[:size] as data:
-        target.write(data, at)
+        target.write(data, at, is_last=is_last)

@@ -30,6 +30,7 @@ class DirectTarget:
     """A file of a disk.  Raises FileExistsError."""
 
     block_bytes = BLOCK_BYTES
+    is_padded = True
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
@@ -40,7 +41,7 @@ class DirectTarget:
         if hasattr(self, "_file"):
             self._file.close()
 
-    def write(self, data: memoryview, at: int) -> None:
+    def write(self, data: memoryview, at: int, *, is_last: bool) -> None:
         handle = self._file.fileno()
         done = 0
         while done < len(data):
@@ -54,11 +55,12 @@ class DirectTarget:
         if not _is_direct(handle):
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
 
-    def end(self, size: int) -> None:
+    def end(self, size: int) -> str:
         with self._file:
             os.ftruncate(self._file.fileno(), size)
             os.fsync(self._file.fileno())
             os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return ""
 
 
 def _created(path: Path) -> FileIO:

@@ -4,8 +4,9 @@ In: messages with the columns made of their bodies (``sorting``), how the table'
 (``Layout``), and a directory for drafts.  Out: one row per finished draft, for the driver to
 publish.
 
-A draft is complete and on disk when its row leaves.  No reader of the table sees drafts; a task
-that dies or is run twice leaves some that no list names, and the driver sweeps them.
+A draft is complete and on disk when its row leaves, or all of it is in the store, as an upload to
+its final name (``store_file.HELD``).  No reader of the table sees drafts; a task that dies or is
+run twice leaves some that no list names, and the driver sweeps them.
 
 Files of a partitioned table lie in directories ``day=2026-11-21/queue=orders``; the columns
 made from what is already in the message are left out of the file, as readers of such tables
@@ -24,10 +25,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from pyspark_penstock.body_columns import FAULT, BodyColumn
-from pyspark_penstock.buffered_file import Outlet
+from pyspark_penstock.buffered_file import BufferedFile
 from pyspark_penstock.direct_file import direct_outlet
 from pyspark_penstock.durable import sync
-from pyspark_penstock.store_file import store_outlet
+from pyspark_penstock.store_file import HELD, store_outlet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,6 +90,7 @@ class Draft(NamedTuple):
     faults: int = 0  # messages whose body the layout's columns do not fit
     part: str = ""  # the name of the file's table among those of the pipeline; "" = its first
     left_out: int = 0  # messages that no table takes
+    upload: str = ""  # what completes the file (``s3_uploads``); "" = it is complete
 
     @classmethod
     def figures(cls, holes: int = 0, left_out: int = 0) -> "Draft":
@@ -172,7 +174,7 @@ class DraftWriter:
         self._outlet.settle()
         if not self._layout.store:
             sync(Path(self._drafts_dir))
-        return self._done
+        return [one._replace(upload=self._outlet.left_over[one.path]) for one in self._done]
 
     def _file_rows(self, rows: "pa.RecordBatch") -> "pa.RecordBatch":
         import pyarrow as pa
@@ -186,7 +188,8 @@ class DraftWriter:
         if file is None:
             if len(self._open) >= OPEN_FILES_MAX:
                 self._finish(max(self._open, key=lambda key: self._open[key].size))
-            file = self._open[values] = _OpenFile(self._schema, self._layout, self._outlet)
+            sink = self._outlet.file(self._new_name(values))
+            file = self._open[values] = _OpenFile(self._schema, self._layout, sink)
         self._buffered += file.add(rows)
         if file.buffered >= min(ROW_GROUP_BYTES, self._layout.file_bytes_max):
             self._buffered -= file.flush()
@@ -201,10 +204,21 @@ class DraftWriter:
         self._buffered -= file.flush()
         path, size = file.close()
         low, high = file.seq_ids
-        in_path = () if self._layout.column_ids else self._layout.partition_by
-        directory = directory_of(in_path, values[: len(in_path)])
+        directory = self._directory(values)
         told = (file.rows, size, low, high, 0, file.faults, self._part)
         self._done.append(Draft(path, directory, json.dumps(values), *told))
+
+    def _new_name(self, values: tuple[str | None, ...]) -> str:
+        name = f"{uuid.uuid4().hex}.parquet"
+        pipeline = self._layout.store.get(HELD, "")
+        if not pipeline:
+            return name
+        directory = self._directory(values)
+        return f"{directory}{'/' if directory else ''}{pipeline}-{self._batch:08d}-{name}"
+
+    def _directory(self, values: tuple[str | None, ...]) -> str:
+        in_path = () if self._layout.column_ids else self._layout.partition_by
+        return directory_of(in_path, values[: len(in_path)])
 
 
 @dataclass
@@ -213,7 +227,7 @@ class _OpenFile:
 
     schema: "pa.Schema"
     layout: Layout
-    outlet: Outlet
+    sink: BufferedFile
     rows: int = 0
     faults: int = 0
     buffered: int = 0
@@ -221,7 +235,6 @@ class _OpenFile:
     seq_ids: tuple[int, int] = (1 << 62, -1)
     _waiting: list[Any] = field(default_factory=list)
     _writer: Any = None
-    _sink: Any = None
 
     def add(self, rows: "pa.RecordBatch") -> int:
         import pyarrow.compute as pc
@@ -247,23 +260,22 @@ class _OpenFile:
                 self._open()
             self._writer.write_table(pa.Table.from_batches(self._waiting))
             self._waiting = []
-            self.size = self._sink.size
+            self.size = self.sink.size
         freed, self.buffered = self.buffered, 0
         return freed
 
     def close(self) -> tuple[str, int]:
         """Its name, and how large it is; it is on disk when the outlet has settled."""
         self._writer.close()
-        self._sink.close()
-        return self._sink.path, self._sink.size
+        self.sink.close()
+        return self.sink.path, self.sink.size
 
     def _open(self) -> None:
         from pyarrow import parquet
 
         names = set(self.schema.names)
-        self._sink = self.outlet.file(f"{uuid.uuid4().hex}.parquet")
         self._writer = parquet.ParquetWriter(
-            self._sink.sink,
+            self.sink.sink,
             self.schema,
             compression=self.layout.compression,
             use_dictionary=[name for name in DICTIONARY if name in names],

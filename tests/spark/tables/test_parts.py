@@ -139,4 +139,4 @@ def test_a_batch_that_may_be_half_landed_is_sorted_as_it_was(tmp_path: Path) -> 
 
 
 def test_what_a_task_counts_is_no_file() -> None:
-    assert Draft.figures(holes=3, left_out=4)[7:] == (3, 0, "", 4)
+    assert Draft.figures(holes=3, left_out=4)[7:] == (3, 0, "", 4, "")

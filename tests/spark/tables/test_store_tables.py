@@ -22,7 +22,8 @@ from penstock.spark.tables.store import Store, StoreTable
 from penstock.spark.tables.store_races import UnsafeStore, check_refusals
 from penstock.spark.tables.table import DELTA, PARQUET, OtherTable, data_files
 from pyspark_penstock.columns import arrow_schema
-from pyspark_penstock.store_file import BY_URL, PART_BYTES, path_in, store_outlet, system_of
+from pyspark_penstock.s3_uploads import PART_BYTES
+from pyspark_penstock.store_file import BY_URL, path_in, store_outlet, system_of
 from pyspark_penstock.table_files import Draft, DraftWriter, Layout, table_schema
 from tests.helpers.object_store import ACCESS_KEY, SECRET_KEY, ObjectStore
 
@@ -104,7 +105,7 @@ class Pipeline:
         """All there are, hidden ones as well."""
         from pyarrow.fs import FileSelector
 
-        selector = FileSelector(path_in(self.table.url), recursive=True)
+        selector = FileSelector(path_in(self.table.url), allow_not_found=True, recursive=True)
         found = system_of(self.table.url).get_file_info(selector)
         return [one.path for one in found if one.is_file and one.path.endswith(".parquet")]
 
@@ -175,9 +176,34 @@ def test_a_store_that_is_killed_before_the_batch_is_decided_costs_nothing(
 def test_a_draft_that_is_gone_stops_the_pipeline(store: ObjectStore, tmp_path: Path) -> None:
     pipeline = Pipeline(f"s3://lake/{tmp_path.name}/t", PARQUET)
     drafts = pipeline.drafts(pipeline.place(0), 0)
-    (store.objects.parent / path_in(drafts[0].path)).unlink()
+    assert pipeline.objects() == [], "an upload is not to be seen"
+    Store(pipeline.table.url, pipeline.landing.name, holds=True).sweep()
     with pytest.raises(FileGone):
         pipeline.publisher.publish(QUERY, 0, drafts)
+    assert pipeline.objects() == []
+
+
+def test_uploads_of_other_pipelines_are_left_alone(store: ObjectStore, tmp_path: Path) -> None:
+    pipeline = Pipeline(f"s3://lake/{tmp_path.name}/t", PARQUET)
+    drafts = pipeline.drafts(pipeline.place(0), 0)
+    for other in ("other", f"{pipeline.landing.name}-2"):
+        Store(pipeline.table.url, other, holds=True).sweep()
+    pipeline.publisher.publish(QUERY, 0, drafts)
+    assert pipeline.seq_ids() == [*range(4)]
+
+
+def test_plain_files_of_other_stores_are_copied_to_their_names(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of ``gs://`` and ``abfs://``, which have no uploads that another process completes."""
+    monkeypatch.setattr("penstock.spark.tables.store.can_upload", lambda *_: False)
+    monkeypatch.setattr("pyspark_penstock.store_file.can_upload", lambda *_: False)
+    pipeline = Pipeline(f"s3://lake/{tmp_path.name}/t", PARQUET)
+    pipeline.land(0)
+    drafts = pipeline.drafts(pipeline.place(1), 1)
+    assert len(pipeline.objects()) == 4, "drafts are objects"
+    pipeline.publisher.publish(QUERY, 1, drafts)
+    assert pipeline.seq_ids() == [*range(8)]
 
 
 def test_a_table_of_another_shape_is_refused_without_notes_of_this_machine(
@@ -378,5 +404,5 @@ def test_a_store_that_dies_under_a_file_is_told(
         store.kill()
         file.write(bytes(PART_BYTES - 1))
         file.close()
-        with pytest.raises(OSError, match="AWS Error"):
+        with pytest.raises(OSError, match="was not written: the store did not answer"):
             outlet.settle()

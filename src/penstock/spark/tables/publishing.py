@@ -100,6 +100,9 @@ class Places(Protocol):
 
     def noted(self, draft: Draft) -> str: ...
 
+    def final(self, draft: Draft, name: str) -> str:
+        """The draft's name in the table; ``name``, if it may have that one."""
+
     def put(self, noted: str, name: str, size: int | None) -> bool: ...
 
     def settle(self, names: list[str]) -> None: ...
@@ -137,6 +140,9 @@ class Directory:
 
     def noted(self, draft: Draft) -> str:
         return os.path.relpath(draft.path, self._root)
+
+    def final(self, _draft: Draft, name: str) -> str:
+        return name
 
     def put(self, noted: str, name: str, size: int | None) -> bool:
         """By a rename; False = the file is neither a draft nor in its place."""
@@ -222,7 +228,7 @@ class ParquetPublisher:
             "holes": total.holes,
             "faults": total.faults,
             "files": [
-                [self._places.noted(draft), name, draft.file_bytes]
+                [self._places.noted(draft), self._places.final(draft, name), draft.file_bytes]
                 for draft, name in named(drafts, f"{self._name}-{query_id}-{batch:08d}")
             ],
         }

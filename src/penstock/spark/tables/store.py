@@ -5,19 +5,22 @@ The pipeline's notes, its lock and its checkpoint are files of this machine, bel
 wants both.  So one driver at a time decides what is in the table, and the steps are those of a
 directory, but for the renames.
 
-**Plain files** (``publishing``): drafts are objects below ``_penstock/``, which readers skip.  The
-note of a batch names them; each is then copied to its final name by the store, and an object
-appears whole.  A copy that has been made is found by its name and size; a crash between two copies
-is mended as one between two renames is.  Drafts go when the note says that all are in place.
+**Plain files** (``publishing``): drafts are uploads to final names, which no reader sees before
+they are completed.  The note of a batch has what completes each, and an object appears whole.  One
+that has appeared is found by its name and size; a crash between two is mended as one between two
+renames is.  What a killed run has left is aborted, where the store lists it.  In a store that is
+not S3, drafts are objects below ``_penstock/``, which readers skip; the store copies each to its
+name.
 
 **Delta** (``delta``): its log decides, so workers' objects stay where they were written.  An entry
 of the log is put under the condition that there is none of its name, which the library asks of the
 store.  What a killed run has left is removed by Delta's VACUUM.
 
-Addresses and keys are never options: pyarrow and deltalake take them from the environment
+Addresses and keys are never options: the libraries take them from the environment
 (``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``, …), profiles or the machine's role.
 """
 
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -28,7 +31,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.spark.state.places import file_name_of, state_home
 from penstock.spark.tables.publishing import STAGING
 from penstock.spark.tables.table import DELTA, DELTA_LOG, PARQUET, OtherTable, Table
-from pyspark_penstock.store_file import BY_URL, path_in, system_of
+from pyspark_penstock.s3_uploads import Uploads, can_upload
+from pyspark_penstock.store_file import BY_URL, HELD, path_in, system_of
 from pyspark_penstock.table_files import Draft
 
 if TYPE_CHECKING:
@@ -37,34 +41,52 @@ if TYPE_CHECKING:
 
 
 class Store:
-    """The objects of a table, as ``publishing`` asks for files; names are paths below ``url``."""
+    """The objects of a table, as ``publishing`` asks for files; names are paths below ``url``.
 
-    store: Mapping[str, str] = BY_URL
+    ``holds``: drafts are uploads to their final names.
+    """
 
-    def __init__(self, url: str, pipeline: str = "") -> None:
+    def __init__(self, url: str, pipeline: str = "", *, holds: bool = False) -> None:
         self._url = url
         self._pipeline = pipeline
+        self._holds = holds
+        self.store: Mapping[str, str] = {**BY_URL, HELD: pipeline} if holds else BY_URL
 
     @contextmanager
     def drafts_dir(self, _query: str, _batch: int) -> Iterator[str]:
-        place = f"{self._staging}/{uuid.uuid4().hex}"
+        place = self._url if self._holds else f"{self._staging}/{uuid.uuid4().hex}"
         yield place
-        self._remove(place)
+        if not self._holds:
+            self._remove(place)
 
     def sweep(self) -> None:
         """What killed runs have left; the caller is alone."""
         self._remove(self._staging)
+        if self._holds:
+            mine = re.compile(rf"{re.escape(self._pipeline)}-[0-9]{{8}}-[0-9a-f]{{32}}\.parquet")
+            with suppress(OSError):  # as of ``_remove``
+                self._uploads.abort_below(self._url, mine)
 
     def check(self, drafts: list[Draft]) -> None:
         """A worker's object is seen from everywhere."""
 
     def noted(self, draft: Draft) -> str:
-        return draft.path.removeprefix(self._url + "/")
+        return draft.upload or self._below(draft.path)
+
+    def final(self, draft: Draft, name: str) -> str:
+        """An upload has had its name from the beginning."""
+        return self._below(draft.path) if draft.upload else name
+
+    def _below(self, path: str) -> str:
+        return path.removeprefix(self._url + "/")
 
     def put(self, noted: str, name: str, size: int | None) -> bool:
         """Under its final name, if it is not there; False = neither is there."""
         if self._size(name) == size:
             return True
+        if noted.startswith("["):
+            url = f"{self._url}/{name}"
+            return self._uploads.complete(url, noted) or self._size(name) == size
         if self._size(noted) is None:
             return False
         self._system.copy_file(path_in(f"{self._url}/{noted}"), path_in(f"{self._url}/{name}"))
@@ -113,6 +135,10 @@ class Store:
     def _staging(self) -> str:
         return f"{self._url}/_penstock/{self._pipeline}/{STAGING}"
 
+    @property
+    def _uploads(self) -> Uploads:
+        return Uploads(self._url, BY_URL)
+
     @cached_property
     def _system(self) -> Any:
         return system_of(self._url)
@@ -155,7 +181,8 @@ class StoreTable(Table):
         return self.url
 
     def places(self, pipeline: str) -> Store:
-        return Store(self.url, pipeline)
+        holds = self.format == PARQUET and can_upload(self.url, BY_URL)
+        return Store(self.url, pipeline, holds=holds)
 
     def files(self) -> list[str]:
         if self.format == DELTA:
