@@ -87,13 +87,17 @@ class Uploads:
         return True
 
     def abort_below(self, url: str, name: "re.Pattern[str]") -> None:
-        """Uploads to objects below that place with such a name; MinIO lists none of them."""
+        """Uploads to objects below that place with such a name.
+
+        All of the bucket are listed: MinIO knows no prefix but a whole name.
+        """
         prefix = _split(url)[1] + "/"
         with _told_errors():
             pages = self._client.get_paginator("list_multipart_uploads")
-            for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
+            for page in pages.paginate(Bucket=self._bucket):
                 for one in page.get("Uploads", []):
-                    if name.fullmatch(one["Key"].rpartition("/")[2]):
+                    place, _, last = one["Key"].rpartition("/")
+                    if f"{place}/".startswith(prefix) and name.fullmatch(last):
                         self._client.abort_multipart_upload(
                             Bucket=self._bucket, Key=one["Key"], UploadId=one["UploadId"]
                         )

@@ -70,12 +70,12 @@ class UploadTarget:
 
     def end(self, size: int) -> str:
         told = told_of(self._upload, self._etags)
-        if self._is_whole or self._is_held:
-            return told if self._is_held else ""
-        if not self._etags:
-            self._uploads.put_whole(self.path, memoryview(b""))
-        elif not self._uploads.complete(self.path, told):
+        if self._is_held:
+            return told
+        if self._etags and not self._uploads.complete(self.path, told):
             raise OSError(f"the store has lost the upload of {self.path}")
+        if not self._etags and not self._is_whole:
+            self._uploads.put_whole(self.path, memoryview(b""))
         return ""
 
 

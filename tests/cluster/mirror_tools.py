@@ -15,7 +15,7 @@ EVERY_PLACE = 1 << 62
 NOW_MS = 1_000_000
 TERM = 3
 FIRST = 16_384
-"""A new queue of a data directory that nobody closed begins there."""
+"""The first sequence id of a new queue, in a data directory that no broker closed."""
 
 Set = dict[int, tuple[bytes, bool, int]]
 """By place: content, persistent, not before that time (0 = what is over counts as that)."""

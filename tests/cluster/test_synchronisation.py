@@ -81,7 +81,7 @@ def test_what_a_copy_that_has_returned_hears_is_kept(stop: str) -> None:
 
 
 def test_what_ended_here_untold_is_fetched_again_with_its_segment() -> None:
-    """It was the master and acknowledged 100 to 109; nobody heard of it, and another went on."""
+    """The former master acknowledged 100 to 109; no mirror heard that, and one became master."""
     master, files = engine(), SimFileSystem()
     publish(master.queues[1], 500)
     pair = pair_of(master, engine(files))
@@ -261,7 +261,7 @@ def test_a_cancelled_synchronisation_goes_on_where_it_was() -> None:
 
 
 def test_how_far_a_synchronisation_is_counts_every_message_once() -> None:
-    """What is published meanwhile is told and not asked for; what is consumed is not either."""
+    """The joiner asks for no message that is published, or consumed, while it synchronises."""
     master = engine()
     queue = master.queues[1]
     publish(queue, 300)
@@ -305,16 +305,22 @@ def test_a_chunk_is_bounded_by_bytes_and_by_messages() -> None:
     assert len(sizes) == 3
 
 
-def test_a_chunk_waits_for_the_parcel_it_was_read_behind() -> None:
-    master = engine()
-    publish(master.queues[1], 10)
-    pair = pair_of(master, engine())
+def asked(pair: Pair) -> Syncer:
+    """The master's side, with the first question of the joiner."""
     question = pair.joiner.next_question()
     assert question is not None
     syncer = Syncer(pair.mirrored, 100, 0)
     syncer.ask(question)
+    return syncer
+
+
+def test_a_chunk_waits_for_the_parcel_it_was_read_behind() -> None:
+    master = engine()
+    publish(master.queues[1], 10)
+    pair = pair_of(master, engine())
+    syncer = asked(pair)
     parcel = pair.mirrored.take_operations()
-    assert parcel is not None, "who has heard nothing is sent something to hear"
+    assert parcel is not None, "the master sends a parcel to a mirror that has heard none"
     chunk = syncer.take_chunk()
     assert chunk is not None
     pair.joiner.take_chunk(chunk)
@@ -331,10 +337,7 @@ def a_chunk() -> bytes:
     master = engine()
     publish(master.queues[1], 3)
     pair = pair_of(master, engine())
-    question = pair.joiner.next_question()
-    assert question is not None
-    syncer = Syncer(pair.mirrored, 100, 0)
-    syncer.ask(question)
+    syncer = asked(pair)
     pair.mirrored.take_operations()
     chunk = syncer.take_chunk()
     assert chunk is not None

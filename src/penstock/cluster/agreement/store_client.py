@@ -42,6 +42,7 @@ class StoreLine:
         raise NotImplementedError
 
     def has_news(self) -> bool:
+        """``news`` has something to give."""
         raise NotImplementedError
 
     def news(self) -> Iterable[bytes | str | None]:
