@@ -85,7 +85,7 @@ COMPILED: Final = [
     CompiledFolder("protocols/nsq/codec", SMALL),
     CompiledFolder("protocols/nsq", SMALL, leave="authority description layers settings"),
     CompiledFolder("protocols/peers/codec", SMALL, only="frames mirrors queues"),
-    CompiledFolder("protocols/peers", SMALL, only="queues"),
+    CompiledFolder("protocols/peers", SMALL, only="link queues session"),
     CompiledFolder("protocols/ranges/codec", SMALL, only="block"),
     CompiledFolder("routing", SMALL),
     CompiledFolder("queues", SMALL, leave="stream_description"),
@@ -103,12 +103,17 @@ COMPILED: Final = [
     CompiledFolder("cluster/agreement", COLD, only="hearing membership"),
     CompiledFolder(
         "cluster/mirrors",
+        SMALL,
+        only="backing group mirroring operations part_copy queue replica safety star_group telling",
+    ),
+    CompiledFolder(
+        "cluster/mirrors",
         COLD,
-        only="backing copy_positions group group_codec joinings mirroring operations part_copy"
-        " queue replica safety star_group stream_copy succession sync* telling",
+        only="copy_positions group_codec joinings stream_copy succession sync*",
     ),
     CompiledFolder("cluster/remote", COLD),
-    CompiledFolder("cluster/ring", COLD),
+    CompiledFolder("cluster/ring", SMALL),
+    CompiledFolder("node/cluster", SMALL, only="known_revisions mirrors queues"),
     CompiledFolder(
         "runtime",
         SMALL,

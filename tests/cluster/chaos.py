@@ -116,7 +116,7 @@ def stopped(chaos: Chaos) -> Iterator[str]:
     try:
         chaos.world.stop(node)
     except BrokerFailed as failed:  # with a full disk it cannot write all, and says so
-        if "full disk" not in chaos.names or "make room" not in str(failed):
+        if "full disk" not in chaos.names or "No space left" not in str(failed):
             raise
     yield f"stop of {node}"
     chaos.world.start(node)

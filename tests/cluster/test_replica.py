@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from penstock.backing.deduplication import MessageKeys
 from penstock.backing.priorities import PriorityBacking, classic_priorities
-from penstock.cluster.mirrors.backing import HELD_MS, SLICE_MESSAGES, MirroredBacking
+from penstock.cluster.mirrors.backing import (
+    HELD_MS,
+    ROUND_BYTES_MAX,
+    SLICE_MESSAGES,
+    MirroredBacking,
+)
 from penstock.cluster.mirrors.operations import read_parcel
 from penstock.cluster.mirrors.replica import TERM_SHIFT, Replica, begin_term
 from penstock.core.clock_types import MonoMs
@@ -102,6 +107,22 @@ def test_a_parcel_is_held_for_disks_for_a_moment_only() -> None:
     assert mirrored.take_operations() is not None
     publish(opened.queues[1], 1)
     assert not may_tell(9000), "each is held anew"
+
+
+def test_a_large_parcel_does_not_wait_for_another_that_goes_round() -> None:
+    opened = engine()
+    mirrored = MirroredBacking(opened.queues[1], {}, ("/", "q"))
+    mirrored.begin(TERM, 0)
+
+    def may_tell(*, awaits_disks: bool) -> bool:
+        return mirrored.may_tell(MonoMs(1), is_under_way=True, awaits_disks=awaits_disks)
+
+    publish(opened.queues[1], 1)
+    assert not may_tell(awaits_disks=False)
+    while len(mirrored.writer()) <= ROUND_BYTES_MAX:
+        publish(opened.queues[1], 100)
+    assert may_tell(awaits_disks=False)
+    assert not may_tell(awaits_disks=True)
 
 
 def test_transient_messages_are_mirrored_too() -> None:

@@ -64,6 +64,10 @@ class OutputWindow:
         """Whether its socket writes several buffers at once."""
         self.gathers = can
 
+    def put_ahead(self, data: bytes) -> None:
+        self.ahead.append(data)
+        self.ahead_bytes += len(data)
+
     def take_ahead(self) -> list[bytes]:
         ahead = self.ahead
         self.ahead = []

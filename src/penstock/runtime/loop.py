@@ -242,7 +242,7 @@ class Loop:
             self.turn.output.limit(session.outlet)
             if not self._ticked(connection, session, now_ms):
                 self._drop(connection, now_ms)
-            elif session.closed or len(session.out) > 0:
+            elif session.closed or session.output_bytes() > 0:
                 self.turn.touch(session)
 
     def _ticked(self, connection: Connection, session: Session, now_ms: WallMs) -> bool:
@@ -476,7 +476,7 @@ class Loop:
         left = connection.left_bytes
         waiting = left
         if session is not None:
-            waiting += len(session.out) + int(session.outlet.ahead_bytes)
+            waiting += int(session.output_bytes())
         mask = _IN if not connection.paused and waiting <= OUTPUT_LIMIT_BYTES else 0
         if left > 0:
             mask |= _OUT

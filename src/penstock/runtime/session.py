@@ -104,6 +104,10 @@ class Session:
         """None before the log-in."""
         return self.client.user
 
+    def output_bytes(self) -> i64:
+        """Said, and not yet taken by its connection."""
+        return len(self.out) + self.outlet.ahead_bytes
+
     def count_held(self, more_bytes: i64) -> None:
         """It holds so much more, or less."""
         self.held_bytes += more_bytes

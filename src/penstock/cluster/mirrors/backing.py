@@ -19,9 +19,9 @@ between ``take_operations`` and the next change is the set *as of* ``number``; m
 stands on that.
 
 **Pace.**  While a parcel is on its way round, or for a moment to the disks for which publishers
-wait, what happens is held for the next one.  Consumers that acknowledge message by message would
-else make a parcel for each, faster than mirrors take them, and publishers would wait for all of
-these.
+wait, what happens is held for the next one, as long as it is small.  Consumers that acknowledge
+message by message would else make a parcel for each, faster than mirrors take them, and publishers
+would wait for all of these.
 
 **Short lives.**  Messages that came and ended while a parcel was held are not told, only their
 ends.  A mirror that never heard of them has what it should have.
@@ -66,6 +66,9 @@ from penstock.queues.stream_backing import StreamBacking
 BUFFER_KEPT_BYTES: Final[i64] = 256 * 1024
 HELD_BYTES_MAX: Final[i64] = 1024 * 1024
 """More than that goes out at once: it is worth a parcel."""
+ROUND_BYTES_MAX: Final[i64] = 64 * 1024
+"""More than that does not wait for a parcel that goes round: the master and its mirrors would work
+in turn, and not at once."""
 HELD_MS: Final[i64] = 100
 """Longer no parcel is held for disks: a copy may lack what is held to say that it is complete."""
 SLICE_MESSAGES: Final[i64] = 64
@@ -224,7 +227,8 @@ class MirroredBacking:
         if not self.held:
             self._held_since_ms = mono_ms
         is_late = mono_ms - self._held_since_ms >= HELD_MS
-        waits = is_under_way or (awaits_disks and not is_late)
+        goes_round = is_under_way and size <= ROUND_BYTES_MAX
+        waits = goes_round or (awaits_disks and not is_late)
         self.held = 0 < size <= HELD_BYTES_MAX and waits
         return not self.held
 

@@ -10,6 +10,8 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from mypy_extensions import i64
+
 from penstock.broker.broker import Broker
 from penstock.broker.rules.lockouts import News
 from penstock.cluster.agreement.agreed import Agreed
@@ -57,7 +59,7 @@ class DiskWaiter(Session):
         if self.awaiting_disk:
             turn.fed(self)
 
-    def confirm(self, durable_position: int) -> None:
+    def confirm(self, durable_position: i64) -> None:
         """Mirrors say so at the end of the turn."""
         self.awaiting_disk = self._mirroring.awaits_disk()
 
@@ -79,7 +81,7 @@ class PeerOutbox:
             return
         node = node_of(member)
         said = self._said.setdefault(node, [])
-        said.append(encode_said(vhost, queue, speaker, data))
+        said += encode_said(vhost, queue, speaker, data)
         size = self._sizes.get(node, 0) + len(data)
         self._sizes[node] = size
         if size >= PAYLOAD_BYTES:

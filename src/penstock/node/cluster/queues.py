@@ -17,6 +17,8 @@ asks is told that it is inaccessible.  When the connection is back all follow ag
 from collections.abc import Callable
 from typing import Final
 
+from mypy_extensions import i64
+
 from penstock.broker.broker import Broker
 from penstock.broker.topology.histories import Gathered
 from penstock.broker.topology.vhost import Vhost
@@ -49,7 +51,7 @@ class LinkSession(Session):
         super().__init__(broker.flow.book)
         self.queues = PeerQueues(broker, turn, self, name)
 
-    def confirm(self, durable_position: int) -> None:
+    def confirm(self, durable_position: i64) -> None:
         self.queues.confirm()
 
 

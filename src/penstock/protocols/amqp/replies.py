@@ -77,7 +77,7 @@ class ReplyChannel:
         """Encode what came for us in this turn; raises PreconditionFailed when it cannot leave."""
         link = self.link
         for answer in answers:
-            if len(link.session.out) + link.outlet.ahead_bytes > UNREAD_MAX_BYTES:
+            if link.session.output_bytes() > UNREAD_MAX_BYTES:
                 raise PreconditionFailed(
                     f"reply consumer '{self._tag_bytes[1:].decode()}' leaves more than"
                     f" {UNREAD_MAX_BYTES} bytes unread"

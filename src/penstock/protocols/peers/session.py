@@ -17,6 +17,8 @@ import secrets
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import i64
+
 from penstock.core.clock_types import WallMs
 from penstock.core.credit import FlowBook
 from penstock.core.errors import BrokerError
@@ -49,6 +51,7 @@ FRAME_BYTES: Final = 256 * 1024
 """Parcels are gathered into frames of about this size."""
 AHEAD_BYTES: Final = 512 * 1024
 """More than this is not taken from the session before the socket has taken it."""
+UNCOPIED_BYTES: Final = 16 * 1024
 HEARTBEATS: Final = 4
 """So often in the time after which the other side hangs up something is said."""
 HEARTBEAT_MS: Final = 150
@@ -172,7 +175,7 @@ class PeerSession(Session):
         link = self.link
         if link is None or self.closed:
             return
-        while len(self.out) < AHEAD_BYTES:
+        while self.output_bytes() < AHEAD_BYTES:
             if not self._pieces:
                 if not link.has_outgoing():
                     return
@@ -181,23 +184,34 @@ class PeerSession(Session):
             piece = self._pieces[0]
             end = self._piece_at + AHEAD_BYTES
             if end < len(piece):
-                self.out.write(piece[self._piece_at : end])
+                self._write(piece[self._piece_at : end])
                 self._piece_at = end
                 continue
-            self.out.write(piece[self._piece_at :] if self._piece_at else piece)
+            self._write(piece[self._piece_at :] if self._piece_at else piece)
             self._piece_at = 0
             self._pieces.popleft()
+
+    def _write(self, piece: bytes) -> None:
+        """A large one is not copied, where the socket takes several buffers at once."""
+        outlet = self.outlet
+        if not outlet.gathers or len(piece) < UNCOPIED_BYTES:
+            self.out.write(piece)
+            return
+        if len(self.out) > 0:
+            outlet.put_ahead(self.out.getvalue())
+            self.out.truncate(0)
+        outlet.put_ahead(piece)
 
     def is_idle(self) -> bool:
         """All that was said has left."""
         carrier = self.carrier
-        return len(self.out) == 0 and isinstance(carrier, Connection) and not carrier.unsent
+        return self.output_bytes() == 0 and isinstance(carrier, Connection) and not carrier.unsent
 
-    def sent(self, count: int, now_ms: WallMs) -> None:
+    def sent(self, count: i64, now_ms: WallMs) -> None:
         """The loop goes on sending as long as there is output and the socket takes it."""
         self.sent_bytes += count
         self.sent_count += 1
-        if len(self.out) < FRAME_BYTES:
+        if self.output_bytes() < FRAME_BYTES:
             self.fill()
 
     def age_ms(self) -> int:
@@ -258,7 +272,7 @@ class PeerSession(Session):
         elif self.silent_ms() > limits.silence_ms:
             self.give_up(f"it has said nothing for {now - self._heard_ms} ms")
             return
-        if now - self._said_ms >= self._heartbeat_ms and len(self.out) == 0:
+        if now - self._said_ms >= self._heartbeat_ms and self.output_bytes() == 0:
             self._say(encode_heartbeat())
 
     def go_on(self, now_ms: WallMs) -> None:
@@ -281,8 +295,8 @@ class PeerSession(Session):
     def drained(self) -> None:
         """``sent`` has taken care of it."""
 
-    def confirm(self, durable_position: int) -> None:
+    def confirm(self, durable_position: i64) -> None:
         """What waits for the disk is above the links."""
 
-    def channel_failed(self, number: int, error: BrokerError, method_key: int) -> None:
+    def channel_failed(self, number: i64, error: BrokerError, method_key: i64) -> None:
         raise AssertionError("a link has no channels")

@@ -9,21 +9,26 @@ from hypothesis import strategies as st
 from penstock.core.byte_reader import Malformed
 from penstock.protocols.peers.codec.mirrors import decode_said, encode_said
 
+
+def payload_of(said: list[tuple[str, str, str, bytes]]) -> bytes:
+    return b"".join(piece for one in said for piece in encode_said(*one))
+
+
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 SAID = st.tuples(TEXTS, TEXTS, TEXTS, st.binary(max_size=50))
 
 
 @given(st.lists(SAID, max_size=5))
 def test_what_is_said_arrives(said: list[tuple[str, str, str, bytes]]) -> None:
-    assert decode_said(b"".join(encode_said(*one) for one in said)) == said
+    assert decode_said(payload_of(said)) == said
 
 
 @given(st.lists(SAID, min_size=1, max_size=3), st.integers(min_value=1))
 def test_what_ends_too_soon_is_refused(
     said: list[tuple[str, str, str, bytes]], missing: int
 ) -> None:
-    payload = b"".join(encode_said(*one) for one in said)
-    last = len(encode_said(*said[-1]))
+    payload = payload_of(said)
+    last = len(payload_of(said[-1:]))
     with pytest.raises(Malformed):
         decode_said(payload[: -(missing % (last - 1) + 1)])
 
@@ -34,9 +39,10 @@ def test_anything_else_is_read_or_refused(payload: bytes) -> None:
         said = decode_said(payload)
     except Malformed:
         return
-    assert b"".join(encode_said(*one) for one in said) == payload
+    assert payload_of(said) == payload
 
 
 def test_a_name_that_is_no_text_is_kept() -> None:
     name = b"\xff\xfe".decode("utf-8", "surrogateescape")
-    assert decode_said(encode_said("/", name, "a/1#1", b"x")) == [("/", name, "a/1#1", b"x")]
+    said = [("/", name, "a/1#1", b"x")]
+    assert decode_said(payload_of(said)) == said
