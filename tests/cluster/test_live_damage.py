@@ -102,6 +102,56 @@ def test_the_copy_of_a_queue_without_a_master_is_kept(cluster: LiveCluster) -> N
     assert path.exists()
 
 
+STREAM_COUNT = 3000
+
+
+@pytest.fixture
+def streaming(tmp_path: Path) -> Iterator[LiveCluster]:
+    """Stream ``mirrored`` of two copies has its master on the first node."""
+    with LiveCluster(tmp_path, 2) as cluster:
+        policy = {"pattern": "^m", "definition": {"ha-mode": "all", "ha-sync-mode": "automatic"}}
+        cluster.ask(0, "/api/policies/%2F/all", policy)
+        connection = pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].url))
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("mirrored", durable=True, arguments={"x-queue-type": "stream"})
+        for number in range(STREAM_COUNT):
+            channel.basic_publish("", "mirrored", b"%d" % number * 200, PERSISTENT)
+        connection.close()
+        await_synced(cluster)
+        yield cluster
+
+
+@pytest.mark.parametrize("damage", [flip, pytest.param(truncate, marks=pytest.mark.long)])
+def test_a_damaged_copy_of_a_stream_is_fetched_anew(
+    streaming: LiveCluster, damage: Callable[[Path], None]
+) -> None:
+    node = streaming.nodes[1]
+    node.stop()
+    (path,) = node.data_dir.rglob("*.stm")
+    damage(path)
+    words = "the copy of queue 'mirrored' in vhost '/' is damaged and was given up"
+    with pytest.raises(BrokerFailed, match=words) as caught:
+        node.start()
+    assert path.name in str(caught.value)
+    node.start()
+    await_synced(streaming)
+    streaming.nodes[0].kill()
+    connection = pika.BlockingConnection(pika.URLParameters(node.url))
+    channel = connection.channel()
+    channel.basic_qos(prefetch_count=1000)
+    first = {"x-stream-offset": "first"}
+    got = []
+    for method, _, body in channel.consume("mirrored", arguments=first, inactivity_timeout=20):
+        assert method is not None, f"{len(got)} came"
+        got.append(body)
+        channel.basic_ack(method.delivery_tag)
+        if len(got) == STREAM_COUNT:
+            break
+    connection.close()
+    assert got == [b"%d" % number * 200 for number in range(STREAM_COUNT)]
+
+
 @pytest.fixture
 def ruled(tmp_path: Path) -> Iterator[LiveCluster]:
     """A quorum queue of three copies."""

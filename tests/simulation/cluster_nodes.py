@@ -22,7 +22,6 @@ from penstock.backing.variable_queue import VariableQueue
 from penstock.cluster.remote.link_session import LinkSession, Parcel
 from penstock.core.errors import PenstockError
 from penstock.node.cluster import member as cluster_member
-from penstock.node.cluster import mirrors as cluster_mirrors
 from penstock.node.cluster import node as cluster_node
 from penstock.node.cluster.member import ClusterAccess, ClusterMember, NameTaken
 from penstock.node.cluster.node import ClusterNode
@@ -447,7 +446,6 @@ class SimWorld:
             (cluster_node, "mono_ms", lambda: self.mono_ms),
             (cluster_node, "time", _Time(self)),
             (cluster_node, "secrets", _Secrets(self)),
-            (cluster_mirrors, "secrets", _Secrets(self)),
             (cluster_node, "Peers", peers),
         ]
         ours = [(where, name, getattr(where, name)) for where, name, _ in theirs]

@@ -35,7 +35,7 @@ class FirstViews:
         self._broker = broker
         self._coordinator = coordinator
         self._agreed = agreed
-        self._chance = chance
+        self.chance = chance
         self._places: dict[Place, None] = {}
         self._asked: dict[Place, Proposal] = {}
 
@@ -91,4 +91,4 @@ class FirstViews:
         queue = None if vhost is None else vhost.queues.get(place[1])
         if vhost is None or queue is None or queue.remote:
             return NOTHING
-        return begins(vhost.policies.ha_policy_of(queue), nodes, self._chance)
+        return begins(vhost.policies.ha_policy_of(queue), nodes, self.chance)

@@ -6,7 +6,6 @@ LogIns ◄─► links: wrong passwords, so that a lock-out is the cluster's
 """
 
 import logging
-import secrets
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -123,7 +122,7 @@ class MirrorsHere:
             str(member),
             queues,
             self._outbox.say,
-            secrets.randbelow,
+            first.chance,
             masters,
             first,
         )
