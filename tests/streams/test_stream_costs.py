@@ -10,7 +10,7 @@ import pytest
 from penstock.storage.common.disk_jobs import run_job
 from penstock.streams import cursor as at
 from penstock.streams.cursor import Start, StreamCursor
-from penstock.streams.log import StreamFound, StreamLimits
+from penstock.streams.log import FOLLOWED_MESSAGES, StreamFound, StreamLimits
 from penstock.streams.reader import StreamReader
 from penstock.streams.recovery import StreamRecovery
 from penstock.streams.segments import SegmentTable
@@ -133,6 +133,20 @@ def test_a_reader_at_the_end_reads_nothing_from_disk() -> None:
     for cursor in cursors:
         assert [one.content for one in world.read(cursor)] == [b"a", b"b"]
     assert world.files.calls[before:] == []
+
+
+def test_what_is_written_takes_no_room_of_readers_that_are_far_behind() -> None:
+    world = StreamWorld(cache_bytes=1 << 21)
+    for _ in range(int(FOLLOWED_MESSAGES) // 1000 + 1):
+        world.append(*[b"x"] * 1000)
+        world.flush()
+    cache = world.log.cache
+    for readers_place, is_cached in ((at.FIRST, False), (at.NEXT, True), (at.FIRST, True)):
+        StreamCursor(world.log, Start(readers_place))
+        first = world.log.next_offset
+        world.append(b"y")
+        world.flush()
+        assert (cache.get(STREAM, first) is not None) == is_cached
 
 
 def test_a_thousand_resting_readers() -> None:

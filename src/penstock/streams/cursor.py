@@ -81,6 +81,8 @@ class StreamCursor:
         self._behind: i64 = 0  # the offset behind the last read, which may have passed blocks over
         self._hand: BlocksAtHand = BlocksAtHand(log.cache)
         self._read: StreamRead | None = None
+        if not stored:
+            log.is_read_at(self.offset)
 
     def place(self) -> i64:
         """The offset of the next message; -1 while that of a time is looked for."""
@@ -104,6 +106,8 @@ class StreamCursor:
                 return True
             self._settle()
             log = self._log
+            if not self._stored:
+                log.is_read_at(self.offset)
             if self.offset >= log.durable_offset:
                 return False
             block: LogBlock | None = None

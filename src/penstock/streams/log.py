@@ -66,6 +66,9 @@ SEGMENTS_USUAL: Final[i64] = 16_384
 BLOCK_BYTES: Final[i64] = 256 * 1024
 INDEX_STEP_BYTES: Final[i64] = 64 * 1024
 """The index of a segment names a block each so many bytes."""
+FOLLOWED_MESSAGES: Final[i64] = 32_768
+"""What is written is cached while some reader is so near: else it would take the place of blocks
+that readers share."""
 NO_BOUND: Final[i64] = 1 << 62
 
 
@@ -141,6 +144,15 @@ class _OpenBlock:
 
 
 @final
+class _Sealed:
+    """The last group ends below ``offset``; it says that the log begins with ``floor``."""
+
+    def __init__(self, offset: i64, floor: i64) -> None:
+        self.offset: i64 = offset
+        self.floor: i64 = floor
+
+
+@final
 class _Synced:
     """The log is on disk up to that place of that segment, and its messages below ``offset``."""
 
@@ -179,8 +191,7 @@ class StreamLog:
         self._finishing: dict[int, IndexRows] = {}  # of segments whose index is not on disk yet
         self._finished: bool = found.finished
         self._bound: i64 = NO_BOUND  # readers see nothing from there on
-        self._sealed_offset: i64 = found.next_offset
-        self._sealed_floor: i64 = found.first_offset
+        self._sealed: _Sealed = _Sealed(found.next_offset, found.first_offset)
         self._synced: _Synced = _Synced(-1, 0, found.next_offset)
         if len(found.segments) > 0:
             table = found.segments
@@ -191,6 +202,7 @@ class StreamLog:
         self._hold: Hold = Hold()
         self._fault: str = ""
         self._reads: dict[int, StreamRead] = {}  # under way, by offset
+        self._farthest: i64 = 0  # where a reader of messages has been
 
     # -- appending -------------------------------------------------------------------------
 
@@ -223,13 +235,13 @@ class StreamLog:
         """The log is empty, and its first message has this number."""
         assert self.is_empty()
         self.first_offset = self.durable_offset = self.next_offset = offset
-        self._sealed_offset = self._sealed_floor = offset
+        self._sealed = _Sealed(offset, offset)
         self._synced = _Synced(-1, 0, offset)
         self.last_block = offset
 
     def is_empty(self) -> bool:
         """It has no segment, and none is under way."""
-        return len(self.segments) == 0 and self.next_offset == self._sealed_offset
+        return len(self.segments) == 0 and self.next_offset == self._sealed.offset
 
     def pending_bytes(self) -> i64:
         """Appended and not yet sealed."""
@@ -250,20 +262,19 @@ class StreamLog:
         if terms.changed:
             first_ms = blocks[0].messages[0].enqueued_at_ms if blocks else self.last_ms
             terms.seal()
-            self._make_room(pieces, self._sealed_offset, first_ms)
-            self._place_marks(pieces, [terms], self._sealed_offset, first_ms)
+            self._make_room(pieces, self._sealed.offset, first_ms)
+            self._place_marks(pieces, [terms], self._sealed.offset, first_ms)
         for block in blocks:
             self._place(pieces, MESSAGES, block)
         changed = self.marks.take_changed()
         if changed:
             self._make_room(pieces, self.next_offset, self.last_ms)
             self._place_marks(pieces, changed, self.next_offset, self.last_ms)
-        if not pieces and self._sealed_floor != self.first_offset:
+        if not pieces and self._sealed.floor != self.first_offset:
             self._place(pieces, FLOOR, _OpenBlock())
         if not pieces:
             return None
-        self._sealed_offset = self.next_offset
-        self._sealed_floor = self.first_offset
+        self._sealed = _Sealed(self.next_offset, self.first_offset)
         return StreamGroup(self.stream, pieces, self.next_offset, self.first_offset)
 
     def _place(self, pieces: list[StreamPiece], kind: i64, block: _OpenBlock) -> None:
@@ -357,7 +368,9 @@ class StreamLog:
                 del self._finishing[int(piece.segment)]
             if piece.messages:
                 self.last_block = piece.head.first
-                self.cache.put(LogBlock(piece.segment, piece.head, piece.messages, self.cache.show))
+                if piece.head.first - self._farthest <= FOLLOWED_MESSAGES:
+                    show = self.cache.show
+                    self.cache.put(LogBlock(piece.segment, piece.head, piece.messages, show))
         last = group.pieces[len(group.pieces) - 1]
         self._synced = _Synced(last.segment, last.head.end(), group.end)
         self.show_below(self._bound)
@@ -484,6 +497,10 @@ class StreamLog:
         self._board.submit_read(read, self.stream)
         return read
 
+    def is_read_at(self, offset: i64) -> None:
+        """A reader of messages has come so far."""
+        self._farthest = max(self._farthest, offset)
+
     def read_ahead(self, offset: i64, segment: i64, at: i64) -> None:
         """As ``read``, into the cache; not while a reader waits for what is elsewhere."""
         if self._reads or offset >= self.durable_offset:
@@ -538,9 +555,9 @@ class StreamLog:
         pending: i64 = len(self._open.messages)
         for block in self._full:
             pending += len(block.messages)
-        assert self.next_offset - self._sealed_offset == pending, "L1"
+        assert self.next_offset - self._sealed.offset == pending, "L1"
         assert self.first_offset <= self.durable_offset <= self._synced.offset, "L1"
-        assert self._synced.offset <= self._sealed_offset, "L1"
+        assert self._synced.offset <= self._sealed.offset, "L1"
         if len(self.segments) > 0:
             assert self.segments.first(0) == self.first_offset, "L2"
             self._rows.check(self.segments.size(-1))

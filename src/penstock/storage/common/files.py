@@ -154,9 +154,11 @@ class RealFileSystem(FileSystem):
 
     def pread(self, path: str, offset: int, size: int) -> bytes:
         began = self._meter.began()
-        with open(path, "rb") as file:
-            file.seek(offset)
-            data = file.read(size)
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.pread(handle, size, offset)
+        finally:
+            os.close(handle)
         self._meter.took("read", began)
         return data
 
