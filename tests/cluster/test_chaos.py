@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections import Counter
 from pathlib import Path
@@ -68,6 +69,7 @@ def test_nothing_confirmed_is_lost(tmp_path: Path) -> None:
         if reason is not None:
             pytest.skip(reason)
     print(f"PENSTOCK_CHAOS_SEED={SEED}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nodes and etcd end, too
     faults: Counter[str] = Counter()
     machines = []
     for number in range(SIZE):
