@@ -23,21 +23,37 @@ COUNT = 300
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LiveCluster]:
-    """Queue ``mirrored`` has its master on the first node."""
+@pytest.fixture(params=[{}])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LiveCluster]:
+    """Queue ``mirrored`` has its master on the first node; ``params``: its arguments."""
     with LiveCluster(tmp_path, 2) as cluster:
         policy = {"pattern": "^m", "definition": {"ha-mode": "all", "ha-sync-mode": "automatic"}}
         cluster.ask(0, "/api/policies/%2F/all", policy)
         connection = pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].url))
         channel = connection.channel()
         channel.confirm_delivery()
-        channel.queue_declare("mirrored", durable=True)
+        channel.queue_declare("mirrored", durable=True, arguments=request.param)
         for number in range(COUNT):
             channel.basic_publish("", "mirrored", b"%d" % number * 20, PERSISTENT)
         connection.close()
         await_synced(cluster)
         yield cluster
+
+
+def all_is_at(url: str, **arguments: str) -> bool:
+    """Each message comes, in order; ``arguments`` of the consumer, with _ for -."""
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    channel = connection.channel()
+    channel.basic_qos(prefetch_count=COUNT)
+    told = {name.replace("_", "-"): value for name, value in arguments.items()}
+    got = []
+    for method, _, body in channel.consume("mirrored", arguments=told, inactivity_timeout=20):
+        assert method is not None, f"{len(got)} came"
+        got.append(body)
+        if len(got) == COUNT:
+            break
+    connection.close()
+    return got == [b"%d" % number * 20 for number in range(COUNT)]
 
 
 def await_synced(cluster: LiveCluster) -> None:
@@ -81,16 +97,7 @@ def test_a_mirror_that_is_damaged_at_a_start_is_given_up_and_fetched_anew(
     node.start()
     await_synced(cluster)
     cluster.nodes[0].kill()
-    connection = pika.BlockingConnection(pika.URLParameters(node.url))
-    channel = connection.channel()
-    got = []
-    for method, _, body in channel.consume("mirrored", auto_ack=True, inactivity_timeout=20):
-        assert method is not None, f"{len(got)} came"
-        got.append(body)
-        if len(got) == COUNT:
-            break
-    connection.close()
-    assert got == [b"%d" % number * 20 for number in range(COUNT)]
+    assert all_is_at(node.url)
 
 
 def test_the_copy_of_a_queue_without_a_master_is_kept(cluster: LiveCluster) -> None:
@@ -102,28 +109,9 @@ def test_the_copy_of_a_queue_without_a_master_is_kept(cluster: LiveCluster) -> N
     assert path.exists()
 
 
-STREAM_COUNT = 3000
-
-
-@pytest.fixture
-def streaming(tmp_path: Path) -> Iterator[LiveCluster]:
-    """Stream ``mirrored`` of two copies has its master on the first node."""
-    with LiveCluster(tmp_path, 2) as cluster:
-        policy = {"pattern": "^m", "definition": {"ha-mode": "all", "ha-sync-mode": "automatic"}}
-        cluster.ask(0, "/api/policies/%2F/all", policy)
-        connection = pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].url))
-        channel = connection.channel()
-        channel.confirm_delivery()
-        channel.queue_declare("mirrored", durable=True, arguments={"x-queue-type": "stream"})
-        for number in range(STREAM_COUNT):
-            channel.basic_publish("", "mirrored", b"%d" % number * 200, PERSISTENT)
-        connection.close()
-        await_synced(cluster)
-        yield cluster
-
-
-def test_a_copy_of_a_stream_that_is_cut_is_fetched_anew(streaming: LiveCluster) -> None:
-    node = streaming.nodes[1]
+@pytest.mark.parametrize("cluster", [{"x-queue-type": "stream"}], indirect=True)
+def test_a_copy_of_a_stream_that_is_cut_is_fetched_anew(cluster: LiveCluster) -> None:
+    node = cluster.nodes[1]
     node.stop()
     (path,) = node.data_dir.rglob("*.stm")
     truncate(path)
@@ -132,21 +120,9 @@ def test_a_copy_of_a_stream_that_is_cut_is_fetched_anew(streaming: LiveCluster) 
         node.start()
     assert path.name in str(caught.value)
     node.start()
-    await_synced(streaming)
-    streaming.nodes[0].kill()
-    connection = pika.BlockingConnection(pika.URLParameters(node.url))
-    channel = connection.channel()
-    channel.basic_qos(prefetch_count=1000)
-    first = {"x-stream-offset": "first"}
-    got = []
-    for method, _, body in channel.consume("mirrored", arguments=first, inactivity_timeout=20):
-        assert method is not None, f"{len(got)} came"
-        got.append(body)
-        channel.basic_ack(method.delivery_tag)
-        if len(got) == STREAM_COUNT:
-            break
-    connection.close()
-    assert got == [b"%d" % number * 200 for number in range(STREAM_COUNT)]
+    await_synced(cluster)
+    cluster.nodes[0].kill()
+    assert all_is_at(node.url, x_stream_offset="first")
 
 
 @pytest.fixture
