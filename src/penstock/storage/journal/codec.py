@@ -226,6 +226,14 @@ def block_end(data: bytes, at: i64, file_no: i64, base: i64 = 0) -> i64:
     return end if crc == written else -1
 
 
+def block_bytes(data: bytes, at: i64) -> i64:
+    """How long the block at ``at`` says it is, true or not; 0 = no header is there."""
+    if at + BLOCK_HEADER_BYTES > len(data) or (read_i32_be(data, at) ^ MAGIC) & ~0xFF:
+        return 0
+    size = read_i64_be(data, at + 24)
+    return BLOCK_HEADER_BYTES + size if 0 <= size < 1 << 62 else 0
+
+
 def synced_offset(data: bytes, at: i64) -> i64:
     """How much of the file the true block at ``at`` says was on disk."""
     return read_i64_be(data, at + 16)

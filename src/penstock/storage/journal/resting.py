@@ -22,12 +22,14 @@ from penstock.storage.common.message_record import MESSAGE, record_queue_id, rec
 from penstock.storage.journal.codec import (
     BEGUN_BYTES,
     BLOCK_HEADER_BYTES,
+    block_bytes,
     block_end,
     journal_file_name,
     record_size,
 )
 
 SCAN_BYTES: Final[i64] = 1024 * 1024
+"""So much is read at once, or one block if that is longer: memory that is used again stays warm."""
 PLACE_BYTES: Final[i64] = 16
 """A record of one queue in the file: its seq_id, where it begins and ends."""
 
@@ -127,8 +129,7 @@ class JournalScan(DiskJob):
         base: i64 = 0
         wanted = SCAN_BYTES
         while base < self._size:
-            left = self._size - base
-            size = wanted if wanted < left else left
+            size = min(wanted, self._size - base)
             data = files.pread(self._path, int(base), int(size))
             at: i64 = 0
             end = block_end(data, 0, self.file_no, base)
@@ -136,10 +137,10 @@ class JournalScan(DiskJob):
                 self._read_block(data, at + BLOCK_HEADER_BYTES, end, base)
                 at = end
                 end = block_end(data, at, self.file_no, base)
-            if at == 0 and wanted >= left:
+            wanted = max(SCAN_BYTES, block_bytes(data, at))
+            if at == 0 and min(wanted, self._size - base) <= size:
                 self.found = {}  # not whole
                 return
-            wanted = SCAN_BYTES if at > 0 else left
             base += at
         for places in self.found.values():
             places.close()
