@@ -79,9 +79,9 @@ class Member:
         now_ms = self.world.now_ms
         ready = self.group.take(now_ms, now_ms, is_short=is_short)
         self.group.check()
-        for receiver, data in ready.messages:
+        for receiver, pieces in ready.messages:
             link = self.world.links.setdefault((self.name, receiver), deque())
-            link.append((self.group.ring.me, data))
+            link.append((self.group.ring.me, b"".join(pieces)))
         self.mirrors = ready.mirrors
         if self.group.has_lost_copy():
             self.queue = self.open_again()

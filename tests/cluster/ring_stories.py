@@ -115,7 +115,7 @@ class Story:
         waiting = self.links.get((sender, receiver), deque())
         moved = bool(waiting)
         while waiting:
-            message = decode(encode(waiting.popleft()))
+            message = decode(b"".join(encode(waiting.popleft())))
             if receiver in self.rings:
                 self.rings[receiver].step(sender, message)
                 self.rings[receiver].check()

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from librt.strings import BytesWriter
 
 from penstock.cluster.mirrors import operations as ops
 from penstock.core.byte_reader import Malformed
@@ -35,7 +34,7 @@ def some_messages(draw: Any) -> list[Message]:
     for seq_id in sorted(draw(st.lists(st.integers(0, 40), min_size=1, max_size=20, unique=True))):
         flags = draw(st.sampled_from([0, PERSISTENT, REDELIVERED, PERSISTENT | REDELIVERED]))
         flags |= draw(st.integers(0, 255)) << PRIORITY_SHIFT
-        content = draw(st.binary(min_size=1, max_size=40))
+        content = draw(st.binary(min_size=1, max_size=40)) * draw(st.sampled_from([1, 600]))
         address = draw(st.sampled_from([ADDRESS, b"\0\0", b"\0\1k"]))
         one = Message(content, address, flags, draw(st.integers(0, 1 << 50)))
         set_attempts(one, draw(st.sampled_from([0, 1, 65_535])))
@@ -58,22 +57,34 @@ def told(one: Message) -> tuple[Any, ...]:
     )
 
 
-def written(number: int = 1) -> BytesWriter:
-    writer = BytesWriter()
-    ops.write_header(writer, 7, number)
-    return writer
+def written(number: int = 1) -> ops.Pieces:
+    pieces = ops.Pieces()
+    ops.write_header(pieces.writer, 7, number)
+    return pieces
 
 
 @given(messages=some_messages(), part=st.integers(0, 255), until_ms=st.sampled_from([0, 99]))
 def test_published_messages_arrive(messages: list[Message], part: int, until_ms: int) -> None:
-    writer = written(number=5)
-    ops.write_publish(writer, part, until_ms, messages)
-    parcel = ops.read_parcel(writer.getvalue())
+    pieces = written(number=5)
+    ops.write_publish(pieces, part, until_ms, messages)
+    parcel = ops.read_parcel(pieces.joined())
     assert (parcel.term, parcel.number) == (7, 5)
     assert all(one.kind == ops.PUBLISH for one in parcel.operations)
     assert all((one.part, one.until_ms) == (part, until_ms) for one in parcel.operations)
     found = [told(one) for operation in parcel.operations for one in operation.messages]
     assert found == [told(one) for one in messages]
+
+
+def test_a_large_content_is_a_piece_that_was_not_copied() -> None:
+    large, small = b"l" * int(ops.OWN_PIECE_BYTES), b"s" * int(ops.OWN_PIECE_BYTES - 1)
+    messages = [Message(content, bytes(ADDRESS), 0, 0) for content in (small, large, small)]
+    for seq_id, one in enumerate(messages):
+        one.seq_id = seq_id
+    pieces = written()
+    ops.write_publish(pieces, 0, 0, messages)
+    size = pieces.size()
+    assert [piece is large for piece in pieces.all()] == [False, True, False]
+    assert size == pieces.size() == len(pieces.joined())
 
 
 def test_attempts_and_returns_of_a_quorum_queue_arrive() -> None:
@@ -82,10 +93,10 @@ def test_attempts_and_returns_of_a_quorum_queue_arrive() -> None:
     for _ in range(3):
         one.returned()
     one.tried()
-    writer = written()
-    ops.write_publish(writer, 0, 0, [one])
-    ops.write_attempts(writer, 0, [one])
-    published, counted = ops.read_parcel(writer.getvalue()).operations
+    pieces = written()
+    ops.write_publish(pieces, 0, 0, [one])
+    ops.write_attempts(pieces.writer, 0, [one])
+    published, counted = ops.read_parcel(pieces.joined()).operations
     (found,) = published.messages
     assert (attempts_of(found), returns_of(found)) == (1, 3)
     found.set_counts(0)
@@ -96,9 +107,9 @@ def test_attempts_and_returns_of_a_quorum_queue_arrive() -> None:
 
 @given(seq_ids=st.lists(SEQ_IDS, min_size=1, unique=True), kind=st.sampled_from("AML"))
 def test_places_arrive_as_ranges(seq_ids: list[int], kind: str) -> None:
-    writer = written()
-    ops.write_ranges(writer, ord(kind), 3, 44, ops.ranges_of(seq_ids))
-    (operation,) = ops.read_parcel(writer.getvalue()).operations
+    pieces = written()
+    ops.write_ranges(pieces.writer, ord(kind), 3, 44, ops.ranges_of(seq_ids))
+    (operation,) = ops.read_parcel(pieces.joined()).operations
     assert (operation.kind, operation.part) == (ord(kind), 3)
     assert operation.until_ms == (44 if kind == "L" else 0)
     spelled = [one for start, end in operation.ranges for one in range(start, end)]
@@ -109,9 +120,9 @@ def test_neighbours_with_one_address_share_its_bytes() -> None:
     messages = [Message(b"c", bytes(ADDRESS), 0, 0) for _ in range(3)]
     for seq_id, one in enumerate(messages):
         one.seq_id = seq_id
-    writer = written()
-    ops.write_publish(writer, 0, 0, messages)
-    (operation,) = ops.read_parcel(writer.getvalue()).operations
+    pieces = written()
+    ops.write_publish(pieces, 0, 0, messages)
+    (operation,) = ops.read_parcel(pieces.joined()).operations
     assert len({id(one.address) for one in operation.messages}) == 1
 
 
@@ -122,20 +133,20 @@ def test_behind_a_good_address_a_wrong_one_is_refused() -> None:
         wrong = message_operation(address=address)[2 + 20 :]
         data = head + struct.pack(">I", 3) + good + good + wrong
         with pytest.raises(Malformed, match="no exchange and routing key"):
-            ops.read_parcel(bytes(written().getvalue()) + data)
+            ops.read_parcel(written().joined() + data)
 
 
 def test_a_thousand_neighbours_are_one_range() -> None:
-    writer = written()
-    ops.write_ranges(writer, ops.END, 0, 0, ops.ranges_of(list(range(1000))))
-    assert len(writer) == ops.HEADER_BYTES + 6 + ops.RANGE_BYTES
+    pieces = written()
+    ops.write_ranges(pieces.writer, ops.END, 0, 0, ops.ranges_of(list(range(1000))))
+    assert pieces.size() == ops.HEADER_BYTES + 6 + ops.RANGE_BYTES
 
 
 @given(messages=some_messages())
 def test_attempts_arrive(messages: list[Message]) -> None:
-    writer = written()
-    ops.write_attempts(writer, 0, messages)
-    (operation,) = ops.read_parcel(writer.getvalue()).operations
+    pieces = written()
+    ops.write_attempts(pieces.writer, 0, messages)
+    (operation,) = ops.read_parcel(pieces.joined()).operations
     assert operation.counts == [(one.seq_id, attempts_of(one)) for one in messages]
 
 
@@ -144,9 +155,9 @@ def test_marks_of_a_stream_arrive(rows: dict[str, int]) -> None:
     marks = StreamMarks().terms
     for name, number in rows.items():
         marks.move(name, number, 3)
-    writer = written()
-    ops.write_marks(writer, TERMS, len(marks), marks.rows())
-    (operation,) = ops.read_parcel(writer.getvalue()).operations
+    pieces = written()
+    ops.write_marks(pieces.writer, TERMS, len(marks), marks.rows())
+    (operation,) = ops.read_parcel(pieces.joined()).operations
     assert (operation.kind, operation.row_kind) == (ops.MARKED, TERMS)
     assert operation.row_count == len(rows)
     assert operation.rows == marks.rows()
@@ -156,16 +167,16 @@ def a_parcel() -> bytes:
     """One of each."""
     one = Message(b"content", ADDRESS, PERSISTENT, 0)
     one.seq_id = 4
-    writer = written()
-    ops.write_publish(writer, 0, 0, [one])
-    ops.write_attempts(writer, 0, [one])
-    ops.write_ranges(writer, ops.DELAY, 0, 1, [(4, 5)])
-    ops.write_ranges(writer, ops.LET_GO, 0, 0, [(1, 2)])
+    pieces = written()
+    ops.write_publish(pieces, 0, 0, [one])
+    ops.write_attempts(pieces.writer, 0, [one])
+    ops.write_ranges(pieces.writer, ops.DELAY, 0, 1, [(4, 5)])
+    ops.write_ranges(pieces.writer, ops.LET_GO, 0, 0, [(1, 2)])
     marks = StreamMarks().positions
     marks.move("reader", 7, 99)
-    ops.write_marks(writer, POSITIONS, len(marks), marks.rows())
-    ops.write_ranges(writer, ops.END, 0, 0, [(0, 1), (4, 5)])
-    return bytes(writer.getvalue())
+    ops.write_marks(pieces.writer, POSITIONS, len(marks), marks.rows())
+    ops.write_ranges(pieces.writer, ops.END, 0, 0, [(0, 1), (4, 5)])
+    return pieces.joined()
 
 
 def test_no_beginning_of_a_parcel_is_one_unless_an_operation_ends_there() -> None:
@@ -223,7 +234,7 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_what_is_wrong_is_refused(what: str) -> None:
-    data = bytes(written().getvalue()) + WRONG[what]
+    data = written().joined() + WRONG[what]
     if what == "no known version":
         data = data[:1] + b"\x02" + data[2:]
     with pytest.raises(Malformed):
@@ -231,7 +242,7 @@ def test_what_is_wrong_is_refused(what: str) -> None:
 
 
 def test_a_good_message_by_hand_is_read() -> None:
-    data = bytes(written().getvalue()) + message_operation()
+    data = written().joined() + message_operation()
     (operation,) = ops.read_parcel(data).operations
     assert operation.messages[0].seq_id == 4
 

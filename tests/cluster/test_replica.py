@@ -73,7 +73,7 @@ def test_what_came_and_ended_within_a_parcel_is_not_told() -> None:
     pair.synchronise()
     queue = opened.queues[1]
     publish(queue, 2 * int(SLICE_MESSAGES))
-    whole = len(pair.mirrored.writer())
+    whole = pair.mirrored.parcel().size()
     queue.ack(queue.fetch(int(SLICE_MESSAGES) + 1, 1 << 20))
     parcel = pair.mirrored.take_operations()
     assert parcel is not None
@@ -119,7 +119,7 @@ def test_a_large_parcel_does_not_wait_for_another_that_goes_round() -> None:
 
     publish(opened.queues[1], 1)
     assert not may_tell(awaits_disks=False)
-    while len(mirrored.writer()) <= ROUND_BYTES_MAX:
+    while mirrored.parcel().size() <= ROUND_BYTES_MAX:
         publish(opened.queues[1], 100)
     assert may_tell(awaits_disks=False)
     assert not may_tell(awaits_disks=True)

@@ -53,9 +53,8 @@ def told(message: RingMessage) -> object:
 
 @given(messages())
 def test_what_is_written_is_read(message: RingMessage) -> None:
-    data = encode(message)
+    data = b"".join(encode(message))
     assert told(decode(data)) == told(message)
-    assert encode(message, b"its carrier's") == b"its carrier's" + data
     assert told(decode(b"its carrier's" + data, 13)) == told(message)
 
 
@@ -64,7 +63,7 @@ def test_changed_bytes_are_refused_or_are_another_message(
     message: RingMessage, rng: random.Random
 ) -> None:
     """Every message has one spelling, so what can be read is written the same way."""
-    data = bytearray(encode(message))
+    data = bytearray(b"".join(encode(message)))
     for _ in range(rng.randint(1, 3)):
         match rng.randrange(4) if data else 2:
             case 0:
@@ -81,11 +80,11 @@ def test_changed_bytes_are_refused_or_are_another_message(
         again = decode(bytes(data))
     except Malformed:
         return
-    assert encode(again) == bytes(data)
+    assert b"".join(encode(again)) == bytes(data)
 
 
 def test_every_cut_is_refused() -> None:
-    data = encode(RingMessage(CATCH_UP, 3, ["n1"], [RingEntry("n2", 4, [b"x", None], 2)]))
+    data = b"".join(encode(RingMessage(CATCH_UP, 3, ["n1"], [RingEntry("n2", 4, [b"x", None], 2)])))
     for length in range(len(data)):
         with pytest.raises(Malformed):
             decode(data[:length])

@@ -137,8 +137,9 @@ class Node:
             if not mirrored.has_operations():
                 where = Position(self.term, int(mirrored.number))
                 self.world.sets[where] = set_of(self.queue, self.world.now_ms)
-        for receiver, data in ready.messages:
-            self.world.links.setdefault((self.member, receiver), deque()).append(data)
+        for receiver, pieces in ready.messages:
+            link = self.world.links.setdefault((self.member, receiver), deque())
+            link.append(b"".join(pieces))
         if self.group.has_lost_copy():
             self.begin_empty()
         return bool(ready.messages)

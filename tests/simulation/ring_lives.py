@@ -278,7 +278,7 @@ class RingLife:
             self.judge(node, kind, member, number, payload)
         for receiver, message in ready.messages:
             self.counts["messages"] += 1
-            self.link(node, receiver).send(0, encode(message))
+            self.link(node, receiver).send(0, b"".join(encode(message)))
         if ready.proposal is not None:
             due_ms = self.now_ms + self.rng.choice((0, 5, 50))
             node.proposals.append((due_ms, ready.proposal))

@@ -51,6 +51,7 @@ from penstock.cluster.mirrors.operations import (
     DELAY,
     END,
     LET_GO,
+    Pieces,
     Ranges,
     ranges_of_messages,
     write_attempts,
@@ -63,7 +64,6 @@ from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.message import Message
 from penstock.queues.stream_backing import StreamBacking
 
-BUFFER_KEPT_BYTES: Final[i64] = 256 * 1024
 HELD_BYTES_MAX: Final[i64] = 1024 * 1024
 """More than that goes out at once: it is worth a parcel."""
 ROUND_BYTES_MAX: Final[i64] = 64 * 1024
@@ -76,7 +76,7 @@ SLICE_MESSAGES: Final[i64] = 64
 
 
 class Slice(NamedTuple):
-    """Of a parcel: the bytes that tell the messages ``first`` up to and without ``upto``."""
+    """Of a parcel: the pieces that tell the messages ``first`` up to and without ``upto``."""
 
     begin: int
     end: int
@@ -96,19 +96,19 @@ class PartNotes(SetNotes):
         self._slices: list[Slice] = []
 
     def published(self, messages: list[Message], until_ms: WallMs) -> None:
-        writer = self._owner.writer()
+        parcel = self._owner.parcel()
         count: i64 = len(messages)
         at: i64 = 0
         while at < count:
             some = messages[at : at + SLICE_MESSAGES]
-            begin = len(writer)
-            write_publish(writer, self._part, until_ms, some)
+            begin = int(parcel.cut())
+            write_publish(parcel, self._part, until_ms, some)
             first, last = some[0].seq_id, some[len(some) - 1].seq_id
-            self._slices.append(Slice(begin, len(writer), int(first), int(last) + 1))
+            self._slices.append(Slice(begin, int(parcel.cut()), int(first), int(last) + 1))
             at += SLICE_MESSAGES
 
     def ended(self, messages: list[Message]) -> None:
-        self._owner.writer()
+        self._owner.parcel()
         start: i64 = 0
         end: i64 = -1
         for message in messages:
@@ -121,22 +121,22 @@ class PartNotes(SetNotes):
             self.ends.append((int(start), int(end)))
 
     def ended_between(self, start: i64, end: i64) -> None:
-        self._owner.writer()
+        self._owner.parcel()
         self.ends.append((int(start), int(end)))
 
     def let_go(self, seq_ids: list[int]) -> None:
-        self._owner.writer()
+        self._owner.parcel()
         self.gone_on.extend([(seq_id, seq_id + 1) for seq_id in seq_ids])
 
     def delayed(self, messages: list[Message], until_ms: WallMs) -> None:
         ranges = ranges_of_messages(messages)
-        write_ranges(self._owner.writer(), DELAY, self._part, until_ms, ranges)
+        write_ranges(self._owner.parcel().writer, DELAY, self._part, until_ms, ranges)
 
     def counted(self, messages: list[Message]) -> None:
-        write_attempts(self._owner.writer(), self._part, messages)
+        write_attempts(self._owner.parcel().writer, self._part, messages)
 
     def marked(self, kind: i64, count: i64, rows: bytes) -> None:
-        write_marks(self._owner.writer(), kind, count, rows)
+        write_marks(self._owner.parcel().writer, kind, count, rows)
 
     def close(self, writer: BytesWriter) -> list[Slice]:
         """The last words of a parcel; returns what is not to be told, since it has ended."""
@@ -177,7 +177,7 @@ class MirroredBacking:
         self._place: Place = place
         self._positions: CopyPositions | None = positions
         self._notes: list[PartNotes] = []
-        self._writer: BytesWriter = BytesWriter()
+        self._parcel: Pieces = Pieces()
         self._ends: deque[tuple[int, int]] = deque()  # of a stream: parcel, offset behind it
 
     # -- on and off ------------------------------------------------------------------------
@@ -204,26 +204,26 @@ class MirroredBacking:
             self.stream.set_notes(None)
         self._ends.clear()
         self._notes = []
-        self._writer = BytesWriter()
+        self._parcel = Pieces()
         self.held = False
 
     # -- once per turn ---------------------------------------------------------------------
 
-    def writer(self) -> BytesWriter:
-        """Where operations go; the first of a turn begins a parcel."""
-        if len(self._writer) == 0:
+    def parcel(self) -> Pieces:
+        """Where operations go; the first of a turn begins it."""
+        if not self.has_operations():
             self._active[self._place] = None
             if self._positions is not None:
                 self._positions.hear(Position(int(self.term), int(self.number) + 1))
-            write_header(self._writer, self.term, self.number + 1)
-        return self._writer
+            write_header(self._parcel.writer, self.term, self.number + 1)
+        return self._parcel
 
     def has_operations(self) -> bool:
-        return len(self._writer) > 0
+        return self._parcel.size() > 0
 
     def may_tell(self, mono_ms: MonoMs, *, is_under_way: bool, awaits_disks: bool) -> bool:
         """Or is it better held, while parcels told before go round, or for a moment to disks?"""
-        size = len(self._writer)
+        size = self._parcel.size()
         if not self.held:
             self._held_since_ms = mono_ms
         is_late = mono_ms - self._held_since_ms >= HELD_MS
@@ -234,28 +234,26 @@ class MirroredBacking:
 
     def last_number(self) -> i64:
         """Of the parcel that has all that happened so far."""
-        return self.number + 1 if len(self._writer) > 0 else self.number
+        return self.number + 1 if self.has_operations() else self.number
 
     def take_operations(self) -> bytes | None:
         """The parcel of this turn; None = nothing has changed."""
-        writer = self._writer
-        if len(writer) == 0:
+        if not self.has_operations():
             return None
         ended: list[Slice] = []
         for notes in self._notes:
-            ended += notes.close(writer)
+            ended += notes.close(self._parcel.writer)
         self.number += 1
         self.held = False
         if self._positions is not None:
             self._positions.reach(Position(int(self.term), int(self.number)))
         if self.stream is not None:
             self._ends.append((int(self.number), int(self.stream.log.next_offset)))
-        parcel = writer.getvalue()
-        if len(parcel) > BUFFER_KEPT_BYTES:
-            self._writer = BytesWriter()
-        else:
-            writer.truncate(0)
-        return without(parcel, ended) if ended and self.stream is None else parcel
+        pieces = self._parcel.all()
+        self._parcel = Pieces()
+        if ended and self.stream is None:
+            pieces = without(pieces, ended)
+        return b"".join(pieces)
 
     def all_have(self, number: i64) -> None:
         """All parcels up to this one are on the disks of all synchronised mirrors."""
@@ -287,14 +285,14 @@ def within(slices: list[Slice], ranges: Ranges) -> list[Slice]:
     return found
 
 
-def without(parcel: bytes, slices: list[Slice]) -> bytes:
+def without(pieces: list[bytes], slices: list[Slice]) -> list[bytes]:
     kept: list[bytes] = []
     at = 0
     for one in sorted(slices):
-        kept.append(parcel[at : one.begin])
+        kept += pieces[at : one.begin]
         at = one.end
-    kept.append(parcel[at:])
-    return b"".join(kept)
+    kept += pieces[at:]
+    return kept
 
 
 def joined(ranges: Ranges) -> Ranges:

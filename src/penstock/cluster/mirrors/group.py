@@ -70,10 +70,17 @@ BEHIND_BYTES: Final[i64] = 16 * 1024 * 1024
 """So much of its parcels on the way round, and publishers wait until it is half."""
 
 
+class Said(NamedTuple):
+    """To be said to a member; the pieces of one message are joined by what carries it."""
+
+    member: str
+    pieces: list[bytes]
+
+
 class GroupReady(NamedTuple):
     """The output of a group; all of it is to be done."""
 
-    messages: list[tuple[str, bytes]]  # member and bytes
+    messages: list[Said]
     view: View | None  # of the ring, to be proposed
     mirrors: MirrorStates  # as the master knows them
 
@@ -365,7 +372,7 @@ class MirrorGroup(PublishNotes):
         """``now_ms`` is wall time; ``is_short``: this node has no room for what a mirror lacks."""
         self._mono_ms = mono_ms
         self.ring.tick(mono_ms)
-        messages: list[tuple[str, bytes]] = []
+        messages: list[Said] = []
         mirrors = NOTHING_KNOWN
         self._release()
         view = self._take_ring(messages)
@@ -383,11 +390,11 @@ class MirrorGroup(PublishNotes):
         newer = self._take_ring(messages)
         return GroupReady(messages, view if newer is None else newer, mirrors)
 
-    def _take_ring(self, messages: list[tuple[str, bytes]]) -> View | None:
+    def _take_ring(self, messages: list[Said]) -> View | None:
         """Returns the view it proposes."""
         said = self.ring.take()
         for name, message in said.messages:
-            messages.append((member_of(name), encode(message, b"R")))
+            messages.append(Said(member_of(name), [b"R", *encode(message)]))
         self._hear_all(said.delivered)
         self._release()
         return said.proposal
@@ -397,21 +404,19 @@ class MirrorGroup(PublishNotes):
         if parcel is not None:
             self._say(parcel)
 
-    def _speak_as_master(
-        self, mirrored: MirroredBacking, messages: list[tuple[str, bytes]]
-    ) -> None:
+    def _speak_as_master(self, mirrored: MirroredBacking, messages: list[Said]) -> None:
         is_under_way = self.ring.waiting_bytes() > 0
         waits = waits_for_disks(self.safe, self.syncing, mirrored)
         if mirrored.may_tell(self._mono_ms, is_under_way=is_under_way, awaits_disks=waits):
             self.syncing.take_questions(mirrored, self._mono_ms)
             self._broadcast_parcel(mirrored)
             for member, chunk in self.syncing.take_chunks():
-                messages.append((member, b"C" + chunk))
+                messages.append(Said(member, [b"C", chunk]))
         self.safe.look(mirrored.number)
         mirrored.all_have(self.safe.durable.safe)
 
     def _speak_as_mirror(
-        self, replica: Replica, now_ms: WallMs, messages: list[tuple[str, bytes]], *, is_short: bool
+        self, replica: Replica, now_ms: WallMs, messages: list[Said], *, is_short: bool
     ) -> None:
         replica.tick(now_ms)
         joiner = self.joiner
@@ -419,13 +424,13 @@ class MirrorGroup(PublishNotes):
             return  # no member could answer yet
         question = None if is_short else joiner.ask(self._mono_ms)
         if question is not None:
-            messages.append((self.master, b"Q" + question))
+            messages.append(Said(self.master, [b"Q", question]))
         answer = answer_codec.pack(
             ANSWER, replica.term, replica.number, replica.durable_number(), joiner.is_done()
         )
         if answer != self._said:
             self._said = answer
-            messages.append((self.master, answer))
+            messages.append(Said(self.master, [answer]))
 
     def prepare(self) -> bool:
         """A step of a copy that was found at the start; False = none is to be done now."""

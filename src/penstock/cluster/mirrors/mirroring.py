@@ -82,7 +82,7 @@ UNDER_WAY_MAX: Final = 64
 """Proposals at a time: a node that dies may have had thousands of masters."""
 PLACES: Final = 1 << 30
 
-Send = Callable[[str, str, str, str, bytes], None]
+Send = Callable[[str, str, str, str, list[bytes]], None]
 """(member, virtual host, queue, name of the sender in the ring, bytes)"""
 
 
@@ -492,8 +492,8 @@ class Mirroring:
                 group.stop(str(fault))
                 busy = True
                 continue
-            for member, data in ready.messages:
-                self._say(member, place, group, data)
+            for member, pieces in ready.messages:
+                self._say(member, place, group, pieces)
             if ready.view is not None:
                 self._propose_ring(place, known, ready.view)
             if group.why_stopped() and group is known.group:
@@ -516,11 +516,11 @@ class Mirroring:
         news = [CopyNews(LEFT if known.unfit else SYNCHRONISED, here)]
         self.changes.note(place, news, why, is_told_here=True)
 
-    def _say(self, member: str, place: Place, group: AnyGroup, data: bytes) -> None:
+    def _say(self, member: str, place: Place, group: AnyGroup, pieces: list[bytes]) -> None:
         if member == self._member:
-            self._own.append((*place, group.name, data))
+            self._own.append((*place, group.name, b"".join(pieces)))
         else:
-            self._send(member, *place, group.name, data)
+            self._send(member, *place, group.name, pieces)
 
     def _propose_ring(self, place: Place, known: MirroredQueue, view: View) -> None:
         queue_key, ring_key = md.path(md.QUEUES, *place), md.path(RINGS, *place)

@@ -1,7 +1,7 @@
 """The bytes of operations on a queue's set of messages, both ways.
 
 A *parcel* is what one queue did in one turn, for all its mirrors.  Everything is
-big-endian, nothing is compressed, and a message's content is copied once, when it is published:
+big-endian, nothing is compressed, and a large content is copied once, when ``Pieces`` are joined:
 
     parcel   'O' version u8 = 1 | term u64 | number u64 | operation*
     P        'P' part u8 | until_ms i64 | first u64 | count u32 | message*      published
@@ -78,11 +78,51 @@ SEQ_ID_MAX: Final[i64] = 1 << 62
 COUNTS_MAX: Final[i64] = 0x7FFF_FFFF
 SPELLED_MAX: Final[i64] = 1 << 24
 """So many places at most are delayed or live on elsewhere: they are gone through one by one."""
+OWN_PIECE_BYTES: Final[i64] = 512
+"""A content from this size on is a piece of its own."""
 
 Ranges = list[tuple[int, int]]
 
 
 # -- writing -------------------------------------------------------------------------------
+
+
+@final
+class Pieces:
+    """Operations being written.  ``writer``: what comes behind the pieces that are done."""
+
+    def __init__(self) -> None:
+        self.writer: BytesWriter = BytesWriter()
+        self._done: list[bytes] = []
+        self._done_bytes: i64 = 0
+
+    def size(self) -> i64:
+        return self._done_bytes + len(self.writer)
+
+    def cut(self) -> i64:
+        """What follows begins a piece; returns how many are done."""
+        if len(self.writer) > 0:
+            self._add(self.writer.getvalue())
+            self.writer.truncate(0)
+        return len(self._done)
+
+    def add_content(self, content: bytes) -> None:
+        if len(content) < OWN_PIECE_BYTES:
+            self.writer.write(content)
+        else:
+            self.cut()
+            self._add(content)
+
+    def _add(self, piece: bytes) -> None:
+        self._done.append(piece)
+        self._done_bytes += len(piece)
+
+    def all(self) -> list[bytes]:
+        self.cut()
+        return self._done
+
+    def joined(self) -> bytes:
+        return b"".join(self.all())
 
 
 def write_header(writer: BytesWriter, term: i64, number: i64) -> None:
@@ -92,10 +132,9 @@ def write_header(writer: BytesWriter, term: i64, number: i64) -> None:
     write_i64_be(writer, number)
 
 
-def write_publish(
-    writer: BytesWriter, part: i64, until_ms: WallMs, messages: list[Message]
-) -> None:
+def write_publish(pieces: Pieces, part: i64, until_ms: WallMs, messages: list[Message]) -> None:
     """Ascending messages with their contents; a 'P' for each run of neighbouring places."""
+    writer = pieces.writer
     count: i64 = len(messages)
     first: i64 = 0
     while first < count:
@@ -108,11 +147,12 @@ def write_publish(
         write_i64_be(writer, messages[first].seq_id)
         write_i32_be(writer, i32(end - first))
         while first < end:
-            _write_message(writer, messages[first])
+            _write_message(pieces, messages[first])
             first += 1
 
 
-def _write_message(writer: BytesWriter, message: Message) -> None:
+def _write_message(pieces: Pieces, message: Message) -> None:
+    writer = pieces.writer
     address_size: i64 = len(message.address)
     content = message.content
     assert address_size < 32768
@@ -125,7 +165,7 @@ def _write_message(writer: BytesWriter, message: Message) -> None:
     write_i64_be(writer, message.expires_at_ms)
     write_i64_be(writer, message.enqueued_at_ms)
     writer.write(message.address)
-    writer.write(content)
+    pieces.add_content(content)
 
 
 def write_ranges(

@@ -41,7 +41,7 @@ from penstock.cluster.agreement.mirror_keys import Place
 from penstock.cluster.agreement.reigns import GIVE_UP, GO_ON, Holding, Position, Reign
 from penstock.cluster.mirrors.backing import MirroredBacking
 from penstock.cluster.mirrors.copy_positions import CopyPositions
-from penstock.cluster.mirrors.group import GroupReady, waits_for_disks
+from penstock.cluster.mirrors.group import GroupReady, Said, waits_for_disks
 from penstock.cluster.mirrors.group_codec import (
     ANSWER,
     BEGIN_AGAIN,
@@ -115,7 +115,8 @@ class StarGroup(PublishNotes):
         self._stopped: str = ""
         self._gives_up_for: int = 0  # a term; 0 = it need not
         self._followers: dict[str, int] = {}  # that said J: of which term; D: minus that
-        self._early: list[tuple[int, bytes]] = []  # of a term that is not known here yet
+        # Parcels, and numbers of a G, of a term that is not known here yet.
+        self._early: list[tuple[int, Parcel | int]] = []
         self._parcels: list[Parcel] = []  # before the first G of a term
         self._said: bytes = b""  # the last answer
         self._asked_ms: MonoMs = MonoMs(0)  # when it said J last
@@ -170,8 +171,8 @@ class StarGroup(PublishNotes):
         self._gives_up_for = 0
         self._asked_ms = MonoMs(0)
         early, self._early = self._early, []
-        for term, data in early:
-            self._hear_master(term, data)
+        for term, said in early:
+            self._hear_master(term, said)
 
     def _awaits_master(self) -> bool:
         """It is to follow, and the master has not said from where on."""
@@ -239,7 +240,7 @@ class StarGroup(PublishNotes):
         self.safe.begin()
         self.syncing.begin(mirrored, [])
 
-    def _tell_followers(self, mirrored: MirroredBacking, messages: list[tuple[str, bytes]]) -> None:
+    def _tell_followers(self, mirrored: MirroredBacking, messages: list[Said]) -> None:
         """From where on they hear: new ones, and such as were behind.
 
         Not before it is on disk what the term began with: some of them give up what they have.
@@ -254,13 +255,13 @@ class StarGroup(PublishNotes):
             damaged = [member for member, theirs in self._followers.items() if theirs == -term]
             if damaged and self.safe.may_spare(self.reign):
                 begin_again = follow_codec.pack(BEGIN_AGAIN, term)
-                messages += [(member, begin_again) for member in damaged]
+                messages += [Said(member, [begin_again]) for member in damaged]
             self._followers = {
                 one: theirs for one, theirs in self._followers.items() if theirs > term
             }
         for member in members:
             self.syncing.hears(mirrored, member)
-            messages.append((member, go_on_codec.pack(GO_ON_BEHIND, term, number)))
+            messages.append(Said(member, [go_on_codec.pack(GO_ON_BEHIND, term, number)]))
 
     def _needed(self) -> int:
         """So many others are a majority with the master."""
@@ -286,9 +287,11 @@ class StarGroup(PublishNotes):
             return
         kind = data[0] if data else 0
         if kind == PARCEL:
-            self._hear_master(int(read_parcel(data).term), data)
+            parcel = read_parcel(data)
+            self._hear_master(int(parcel.term), parcel)
         elif kind == GO_ON_BEHIND and len(data) == go_on_codec.size:
-            self._hear_master(go_on_codec.unpack(data)[1], data)
+            _, term, number = go_on_codec.unpack(data)
+            self._hear_master(term, number)
         elif kind == CHUNK:
             self._hear_chunk(data)
         elif kind == FOLLOW and len(data) == follow_codec.size:
@@ -322,14 +325,15 @@ class StarGroup(PublishNotes):
 
     # -- the mirror ----------------------------------------------------------------------------
 
-    def _hear_master(self, term: int, data: bytes) -> None:
+    def _hear_master(self, term: int, said: Parcel | int) -> None:
+        """A parcel, or the number behind which parcels follow."""
         if term > self.reign.term or (term == self.reign.term and self.reign.master == ""):
-            self._early.append((term, data))
+            self._early.append((term, said))
         elif term == self.reign.term >= self._sealed and self.reign.master != self.me:
-            if data[0] == PARCEL:
-                self._hear_parcel(read_parcel(data))
+            if isinstance(said, Parcel):
+                self._hear_parcel(said)
             else:
-                self._hear_go_on(go_on_codec.unpack(data)[2])
+                self._hear_go_on(said)
 
     def _hear_begin_again(self, term: int) -> None:
         is_masters = term == self.reign.term >= self._sealed and self.mirrored is None
@@ -399,7 +403,7 @@ class StarGroup(PublishNotes):
         self._mono_ms = mono_ms
         if self._may_begin():
             self._begin()
-        messages: list[tuple[str, bytes]] = []
+        messages: list[Said] = []
         mirrors = NOTHING_KNOWN
         mirrored, replica = self.mirrored, self.replica
         if mirrored is not None:
@@ -411,7 +415,8 @@ class StarGroup(PublishNotes):
         elif self._awaits_master() and mono_ms - self._asked_ms >= FOLLOW_AGAIN_MS:
             self._asked_ms = mono_ms
             kind = UNREADABLE if self.why_unreadable() else FOLLOW
-            messages.append((self.reign.master, follow_codec.pack(kind, self.reign.term)))
+            asked = follow_codec.pack(kind, self.reign.term)
+            messages.append(Said(self.reign.master, [asked]))
         return GroupReady(messages, None, mirrors)
 
     def _puts_down_damaged(self) -> bool:
@@ -434,9 +439,7 @@ class StarGroup(PublishNotes):
         favoured = self.reign.favoured not in ("", node_of(self.me))
         return favoured and self._mono_ms % HAND_OVER_AGAIN_MS < QUIET_MS
 
-    def _speak_as_master(
-        self, mirrored: MirroredBacking, messages: list[tuple[str, bytes]]
-    ) -> None:
+    def _speak_as_master(self, mirrored: MirroredBacking, messages: list[Said]) -> None:
         self._tell_followers(mirrored, messages)
         self._look(mirrored)
         is_under_way = self.waiting_bytes() > 0
@@ -448,16 +451,16 @@ class StarGroup(PublishNotes):
             parcel = mirrored.take_operations()
             if parcel is not None:
                 told = self.telling.receivers(int(mirrored.number), len(parcel), self._full)
-                messages += [(member, parcel) for member in told]
+                messages += [Said(member, [parcel]) for member in told]
             for member, chunk in self.syncing.take_chunks():
-                messages.append((member, b"C" + chunk))
+                messages.append(Said(member, [b"C", chunk]))
         self._look(mirrored)
 
     def _speak_as_mirror(
         self,
         replica: Replica,
         now_ms: WallMs,
-        messages: list[tuple[str, bytes]],
+        messages: list[Said],
         *,
         is_short: bool,
     ) -> None:
@@ -465,7 +468,7 @@ class StarGroup(PublishNotes):
         assert self.joiner is not None
         question = None if is_short else self.joiner.ask(self._mono_ms)
         if question is not None:
-            messages.append((self.reign.master, b"Q" + question))
+            messages.append(Said(self.reign.master, [b"Q", question]))
         self._note_complete(replica)  # that it lacks nothing may be found when it is to ask
         durable = self.positions.durable_number(int(replica.term))
         answer = answer_codec.pack(
@@ -473,7 +476,7 @@ class StarGroup(PublishNotes):
         )
         if answer != self._said:
             self._said = answer
-            messages.append((self.reign.master, answer))
+            messages.append(Said(self.reign.master, [answer]))
 
     def has_role(self) -> bool:
         """Master or mirror."""

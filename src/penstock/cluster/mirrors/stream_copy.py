@@ -18,7 +18,7 @@ the last one; what was told of them before that is done behind it.
 from collections import deque
 from typing import Final, final
 
-from librt.strings import BytesWriter, write_i64_be
+from librt.strings import write_i64_be
 from mypy_extensions import i64
 
 from penstock.cluster.mirrors.operations import (
@@ -27,6 +27,7 @@ from penstock.cluster.mirrors.operations import (
     PUBLISH,
     SEQ_ID_MAX,
     Operation,
+    Pieces,
     write_marks,
     write_publish,
     write_ranges,
@@ -220,7 +221,8 @@ class StreamSource:
         """The chunk; ``number`` of the last parcel, ``left`` messages are not in it."""
         log = self._backing.log
         marks = log.marks
-        writer = BytesWriter()
+        pieces = Pieces()
+        writer = pieces.writer
         writer.append(CHUNK)
         low = max(question.low, log.first_offset)
         write_head(writer, question.term, number, question.part, low, question.upto)
@@ -229,8 +231,8 @@ class StreamSource:
         write_marks(writer, TERMS, len(marks.terms), marks.terms.rows())
         if log.first_offset > 0:
             write_ranges(writer, END, 0, WallMs(0), [(0, int(log.first_offset))])
-        write_publish(writer, 0, WallMs(0), messages)
+        write_publish(pieces, 0, WallMs(0), messages)
         for kind in (POSITIONS, PUBLISHERS):
             kept = marks.of_kind(kind)
             write_marks(writer, kind, len(kept), kept.rows())
-        return writer.getvalue()
+        return pieces.joined()

@@ -60,7 +60,7 @@ Invariants (``check``):
 
 from typing import Final, final
 
-from librt.strings import BytesWriter, write_i64_be
+from librt.strings import write_i64_be
 from mypy_extensions import i64
 
 from penstock.backing.variable_queue import VariableQueue
@@ -68,6 +68,7 @@ from penstock.cluster.mirrors.backing import MirroredBacking
 from penstock.cluster.mirrors.operations import (
     DELAY,
     END,
+    Pieces,
     ranges_of,
     spelled,
     write_counts,
@@ -234,7 +235,7 @@ class Syncer:
             return  # for another master, or from before the mirror heard of this one
         self._question = question
         if question.number == 0:
-            self._mirrored.writer()
+            self._mirrored.parcel()
 
     def cancel(self) -> None:
         self._question = None
@@ -379,7 +380,8 @@ class _Answer:
         if self._queue.why_stopped() != "":
             return None
         question, mirrored = self._question, self._mirrored
-        writer = BytesWriter()
+        pieces = Pieces()
+        writer = pieces.writer
         writer.append(CHUNK)
         write_head(writer, mirrored.term, mirrored.number, question.part, self.low, question.upto)
         write_i64_be(writer, self._queue.records.next_seq_id)
@@ -388,14 +390,14 @@ class _Answer:
         living = set(kept)
         gone = [one for one in self._have if one >= self.low and one not in living]
         write_ranges(writer, END, question.part, WallMs(0), ranges_of(sorted(gone)))
-        self._write_messages(writer)
+        self._write_messages(pieces)
         if kept:
             for seq_id, until_ms in self._queue.copies.delays_at(kept):
                 write_ranges(writer, DELAY, question.part, until_ms, [(seq_id, seq_id + 1)])
             write_counts(writer, question.part, self._queue.copies.attempts_at(kept))
-        return writer.getvalue()
+        return pieces.joined()
 
-    def _write_messages(self, writer: BytesWriter) -> None:
+    def _write_messages(self, pieces: Pieces) -> None:
         if not self.messages:
             return
         seq_ids = [int(message.seq_id) for message in self.messages]
@@ -405,4 +407,4 @@ class _Answer:
             until_ms = delays.get(int(message.seq_id), WallMs(0))
             by_time.setdefault(until_ms, []).append(message)
         for until_ms, messages in by_time.items():
-            write_publish(writer, self._question.part, until_ms, messages)
+            write_publish(pieces, self._question.part, until_ms, messages)

@@ -61,10 +61,9 @@ class RingMessage:
         self.entries = entries
 
 
-def encode(message: RingMessage, before: bytes = b"") -> bytes:
-    """``before``: what its carrier has in front, so that payloads are copied once."""
-    parts: list[bytes] = [before]
-    parts.append(_HEAD.pack(message.kind, message.version, len(message.names)))
+def encode(message: RingMessage) -> list[bytes]:
+    """Pieces, to be joined by what carries them: payloads are copied once."""
+    parts: list[bytes] = [_HEAD.pack(message.kind, message.version, len(message.names))]
     for name in message.names:
         _put_name(parts, name)
     parts.append(_U32.pack(len(message.entries)))
@@ -77,7 +76,7 @@ def encode(message: RingMessage, before: bytes = b"") -> bytes:
             else:
                 parts.append(_U32.pack(len(item)))
                 parts.append(item)
-    return b"".join(parts)
+    return parts
 
 
 def _put_name(parts: list[bytes], name: str) -> None:

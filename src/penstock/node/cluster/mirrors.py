@@ -74,14 +74,16 @@ class PeerOutbox:
         self._said: dict[str, list[bytes]] = {}
         self._sizes: dict[str, int] = {}
 
-    def say(self, member: str, vhost: str, queue: str, speaker: str, data: bytes) -> None:
+    def say(self, member: str, vhost: str, queue: str, speaker: str, said: list[bytes]) -> None:
         """To a member that is none any more nothing is said."""
         if not self._lives(member):
             return
         node = node_of(member)
-        said = self._said.setdefault(node, [])
-        said += encode_said(vhost, queue, speaker, data)
-        size = self._sizes.get(node, 0) + len(data)
+        pieces = encode_said(vhost, queue, speaker, said)
+        self._said.setdefault(node, []).extend(pieces)
+        size = self._sizes.get(node, 0)
+        for piece in pieces:
+            size += len(piece)
         self._sizes[node] = size
         if size >= PAYLOAD_BYTES:
             self._flush(node)
@@ -151,7 +153,7 @@ class MirrorsHere:
         unreached = [name for name in others if not self._peers.is_connected(name)]
         unheard = [name for name in others if self._peers.is_unheard(name)]
         for member, data in self._hearing.look(living, unheard):
-            self._outbox.say(member, OF_NODES, "", "", data)
+            self._outbox.say(member, OF_NODES, "", "", [data])
         self.mirroring.look_who_lives(
             mono_ms,
             living,
@@ -188,7 +190,7 @@ class MirrorsHere:
             data = encode_news(news)
             for node in self._member.membership.nodes.values():
                 if node.living is not None and node.name != self.mirroring.nodes.here:
-                    self._outbox.say(node.living.member, OF_NODES, LOG_INS, "", data)
+                    self._outbox.say(node.living.member, OF_NODES, LOG_INS, "", [data])
         self._outbox.flush()
         return more
 

@@ -11,7 +11,10 @@ from penstock.protocols.peers.codec.mirrors import decode_said, encode_said
 
 
 def payload_of(said: list[tuple[str, str, str, bytes]]) -> bytes:
-    return b"".join(piece for one in said for piece in encode_said(*one))
+    """What is said comes in two pieces."""
+    return b"".join(
+        piece for *where, data in said for piece in encode_said(*where, [data[:9], data[9:]])
+    )
 
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)

@@ -20,10 +20,13 @@ _U16: Final = Struct(">H")
 _U32: Final = Struct(">I")
 
 
-def encode_said(vhost: str, queue: str, speaker: str, data: bytes) -> list[bytes]:
-    """Pieces of a payload, which is copied once, when it is joined."""
+def encode_said(vhost: str, queue: str, speaker: str, said: Sequence[bytes]) -> list[bytes]:
+    """Pieces of a payload, from those of what is said; they are copied once, when it is joined."""
     texts = b"".join([_text(vhost), _text(queue), _text(speaker)])
-    return [_U32.pack(len(texts) + len(data)), texts, data]
+    size = len(texts)
+    for piece in said:
+        size += len(piece)
+    return [_U32.pack(size), texts, *said]
 
 
 def _text(text: str) -> bytes:
