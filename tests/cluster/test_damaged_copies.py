@@ -148,6 +148,35 @@ def scrub_of(machine: Machine) -> CopyScrub:
     return machine.cluster.mirrors._scrub
 
 
+@pytest.mark.parametrize("bit", [0, 3, 8 * 30, 8 * 2000])
+def test_a_bit_of_a_stream_that_flips_is_found_and_another_copy_fetched(
+    tmp_path: Path, bit: int
+) -> None:
+    """In the head of a block, or in its messages; no reader was there."""
+    with started(tmp_path, NAMES) as cluster:
+        a, b, _ = cluster.machines
+        cluster.put_policy(a, "^q", {"ha-mode": "all", "ha-sync-mode": "automatic"})
+        cluster.declare(a, "q", **{"x-queue-type": "stream"})
+        cluster.until(lambda: cluster.synced("q") == list(NAMES))
+        publish(cluster, a)
+        cluster.until(lambda: offset_of_copy(b) == COUNT)
+        before = incarnation_of_copy(b)
+        (segment,) = [name for name in b.files.names if name.endswith(".stm")]
+        begin_round(b)
+        cluster.pass_ms(3000)
+        assert incarnation_of_copy(b) == before, "a sound copy stays"
+        b.files.flip(segment, 8 * (b.files.size(segment) // 2) + bit)
+        begin_round(b)
+        cluster.until(lambda: incarnation_of_copy(b) not in (0, before))
+        cluster.until(lambda: cluster.synced("q") == list(NAMES) and offset_of_copy(b) == COUNT)
+        assert master(cluster) == "a@h"
+
+
+def offset_of_copy(machine: Machine) -> int:
+    copy = machine.quiet.broker.vhosts["/"].copies.copies.get("q")
+    return 0 if copy is None else copy.backing.ready_count()
+
+
 def incarnation_of_copy(machine: Machine) -> int:
     """A copy that is fetched anew has another id."""
     copy = machine.quiet.broker.vhosts["/"].copies.copies.get("q")

@@ -33,6 +33,20 @@ def test_a_file_that_begins_behind_the_offset_looked_for_is_damage() -> None:
     assert f"{first}: damaged at offset 0" in str(cursor.error)
 
 
+def test_what_cannot_be_read_is_not_read_again_before_the_reader_is_told() -> None:
+    world, first, _ = segments(2)
+    sound = bytes(world.files.names[first].cache)
+    world.files.names[first].cache[100] ^= 1
+    cursor = StreamCursor(world.log, Start(FIRST))
+    assert world.read(cursor) == []
+    assert isinstance(cursor.error, Corrupt)
+    assert not cursor.is_reading()
+    world.files.names[first].cache[:] = sound
+    assert world.read(cursor) == []
+    cursor.read_again()
+    assert world.read(cursor) != []
+
+
 def test_a_true_block_behind_the_index_of_a_file_is_damage() -> None:
     world, first, second = segments(2)
     begin = int(world.log.segments.first(1))

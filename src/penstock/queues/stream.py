@@ -111,7 +111,7 @@ class StreamQueue(Queue):
         if self.deleted:
             return deliveries
         self._stored.retire(now_ms)
-        self._look_at_feeds(now_ms)
+        self._look_at_feeds()
         self._keep_positions(now_ms)
         if not self.paused:
             self._deliver(now_ms, deliveries)
@@ -144,7 +144,7 @@ class StreamQueue(Queue):
         taken: i64 = 0
         while room > 0 and taken < most:
             if not cursor.look():
-                self._put_aside(consumer, cursor, now_ms)
+                self._put_aside(consumer, cursor)
                 return taken
             messages = reader.take(room)
             count: i64 = len(messages)
@@ -167,10 +167,10 @@ class StreamQueue(Queue):
         self._ring.add(consumer)
         return taken
 
-    def _put_aside(self, consumer: Consumer, cursor: StreamCursor, now_ms: WallMs) -> None:
+    def _put_aside(self, consumer: Consumer, cursor: StreamCursor) -> None:
         """Nothing is at hand for it."""
         if cursor.error is not None:
-            self._stored.failed(cursor.error, now_ms)
+            self._stored.failed(cursor.error)
         if cursor.is_reading():
             self._reading[consumer] = None
         elif cursor.passing:
@@ -400,12 +400,12 @@ class StreamQueue(Queue):
             if not self.deleted:
                 self.forget_position(queue.name)
 
-    def _look_at_feeds(self, now_ms: WallMs) -> None:
+    def _look_at_feeds(self) -> None:
         for feed in self._feeds.values():
             feed.look()
             self._moved = self._moved or feed.moved
             if feed.cursor.error is not None:
-                self._stored.failed(feed.cursor.error, now_ms)
+                self._stored.failed(feed.cursor.error)
 
     # -- time ------------------------------------------------------------------------------
 

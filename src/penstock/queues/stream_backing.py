@@ -80,6 +80,7 @@ class StreamBacking(BackingQueue):
         self._retry: ReadRetry = ReadRetry()
         self.duplicate_count: i64 = 0
         self._once: bool = once
+        self._deleted: bool = False
         self._number_publishers()
 
     def _number_publishers(self) -> None:
@@ -206,14 +207,14 @@ class StreamBacking(BackingQueue):
 
     # -- reading ---------------------------------------------------------------------------
 
-    def failed(self, error: Exception, now_ms: WallMs) -> None:
+    def failed(self, error: Exception) -> None:
         """A reader met damage, or a disk that fails."""
         if self._fault == "":
             self._fault = str(error)
             self._streams.stopped(self.stream, self._fault)
-            self._retry.is_due(True, now_ms)
 
     def may_read_again(self, now_ms: WallMs) -> bool:
+        """Called a few times a second; True = there is a fault no more."""
         if not self._retry.is_due(self._fault != "", now_ms):
             return False
         self._fault = ""
@@ -221,7 +222,12 @@ class StreamBacking(BackingQueue):
 
     # -- its end ---------------------------------------------------------------------------
 
+    def has(self, log: StreamLog) -> bool:
+        """False: it was deleted, or its end is being given up and another takes its place."""
+        return log is self.log and not (self.is_cut or self._deleted)
+
     def delete(self) -> list[list[Message]]:
+        self._deleted = True
         self._streams.delete(self.stream)
         self.journal.forget_queue(self.stream)
         return []

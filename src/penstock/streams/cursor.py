@@ -100,7 +100,7 @@ class StreamCursor:
         """Are messages at hand?  If not and there are some, a read for them is under way."""
         self.passing = False
         for _ in range(PASSED_AT_ONCE):
-            if self.error is not None or (self._read is not None and not self._arrived()):
+            if not self._arrived() or self.error is not None:
                 return False
             if self._hand.blocks:
                 return True

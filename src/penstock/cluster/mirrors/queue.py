@@ -22,7 +22,6 @@ from typing import final
 from mypy_extensions import mypyc_attr
 
 from penstock.backing.interface import BackingQueue
-from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.broker import Broker
 from penstock.broker.rules.ha_policy import HaPolicy
 from penstock.broker.topology.mirror_copies import Copy
@@ -147,12 +146,10 @@ class MirroredQueue:
         """Why the copy here cannot be read; "" = it can, or there is none."""
         return "" if self.group is None else self.group.why_unreadable()
 
-    def resting_parts(self) -> list[VariableQueue]:
-        """Of a mirror's copy that is complete: those with messages in segments."""
+    def complete_copy(self) -> BackingQueue | None:
+        """A mirror's, if it is complete."""
         replica = None if self.group is None else self.group.replica
-        if replica is None or not replica.is_complete():
-            return []
-        return [one for one in replica.backing.parts() if one.records.index is not None]
+        return replica.backing if replica is not None and replica.is_complete() else None
 
     def alone(self) -> str:
         """Why the master, which is here, can do nothing that counts; "" = it can."""

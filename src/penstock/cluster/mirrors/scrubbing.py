@@ -3,25 +3,55 @@
 A mirror's copy is read when its node becomes the master, or sends another node what that lacks.
 Until then a bit that has flipped on its disk would not be found, and with it the other copies may
 go one after the other.  So each round reads all segments of all complete copies here, and the
-contents in the message store that they refer to (backing/scrubbing.py).  A copy that cannot be read
-goes the way of any damaged copy: ``Mirroring`` gives it up, says so, and fetches another one.
+contents in the message store that they refer to (backing/scrubbing.py), and all blocks of streams.
+A copy that cannot be read goes the way of any damaged copy: ``Mirroring`` gives it up, says so, and
+fetches another one.
 
 It reads at most ``bytes_per_s``, one piece at a time, and begins a round when the last one began
-``ROUND_MS`` ago.  Streams are not read here.
+``ROUND_MS`` ago.
 """
 
 from typing import Final, final
 
 from penstock.backing.scrubbing import PartScrub
-from penstock.backing.variable_queue import VariableQueue
 from penstock.cluster.agreement.mirror_keys import Place
 from penstock.cluster.mirrors.queue import MirroredQueue
 from penstock.core.clock_types import MonoMs
+from penstock.queues.stream_backing import StreamBacking
+from penstock.streams.cursor import FIRST, Start, StreamCursor
 
 ROUND_MS: Final = 3_600_000
 CREDIT_MS: Final = 1000
 """What was not read in the last second may be read at once."""
 LOOKED_AT_ONCE: Final = 64
+
+
+@final
+class StreamScrub:
+    """Reads a stream from its first message on, as ``PartScrub`` reads a part of a queue."""
+
+    def __init__(self, backing: StreamBacking) -> None:
+        self._backing = backing
+        self._log = backing.log
+        self._cursor = StreamCursor(self._log, Start(FIRST), None, True)
+
+    def is_reading(self) -> bool:
+        """The last read has not come back."""
+        return not self._cursor.look() and (self._cursor.is_reading() or self._cursor.passing)
+
+    def go_on(self) -> int:
+        """What the last read brought was true; returns its bytes, 0 = that was all."""
+        cursor = self._cursor
+        if cursor.error is not None:
+            if self._backing.has(self._log):
+                self._backing.failed(cursor.error)
+            return 0
+        size = 0
+        for block in cursor.blocks():
+            size += int(block.head.size)
+        if size > 0:
+            cursor.pass_to(cursor.blocks()[-1].next_offset())
+        return size
 
 
 @final
@@ -36,8 +66,8 @@ class CopyScrub:
         self._queues = queues
         self._bytes_per_s = bytes_per_s
         self._places: list[Place] = []  # left in this round
-        self._parts: list[VariableQueue] = []  # left of the queue that was taken last
-        self._part: PartScrub | None = None
+        self._parts: list[PartScrub | StreamScrub] = []  # left of the queue that was taken last
+        self._part: PartScrub | StreamScrub | None = None
         self._began_ms = MonoMs(0)
         self._next_ms = MonoMs(0)
 
@@ -56,7 +86,7 @@ class CopyScrub:
         since_ms = max(self._next_ms, mono_ms - CREDIT_MS)
         self._next_ms = MonoMs(since_ms + size * 1000 // self._bytes_per_s)
 
-    def _next_part(self, mono_ms: MonoMs) -> PartScrub | None:
+    def _next_part(self, mono_ms: MonoMs) -> PartScrub | StreamScrub | None:
         if not self._parts and not self._places:
             is_early = self.rounds > 0 and mono_ms - self._began_ms < ROUND_MS
             if is_early or not self._queues:  # at a start none is known at first
@@ -66,10 +96,14 @@ class CopyScrub:
             self._places = list(self._queues)
         for _ in range(LOOKED_AT_ONCE):
             if self._parts:
-                return PartScrub(self._parts.pop())
+                return self._parts.pop()
             if not self._places:
                 return None
             known = self._queues.get(self._places.pop())
-            if known is not None:
-                self._parts = known.resting_parts()
+            backing = None if known is None else known.complete_copy()
+            if isinstance(backing, StreamBacking):
+                self._parts = [StreamScrub(backing)]
+            elif backing is not None:
+                parts = backing.parts()
+                self._parts = [PartScrub(one) for one in parts if one.records.index is not None]
         return None
