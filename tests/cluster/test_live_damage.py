@@ -129,8 +129,7 @@ def test_a_copy_of_a_stream_that_is_cut_is_fetched_anew(cluster: LiveCluster) ->
 def ruled(tmp_path: Path) -> Iterator[LiveCluster]:
     """A quorum queue of three copies."""
     with LiveCluster(tmp_path, 3) as cluster:
-        nodes = "/api/penstock/cluster"
-        until(lambda: all(one["running"] for one in cluster.ask(0, nodes)["nodes"]))
+        until(cluster.all_run)
         quorum = {"durable": True, "arguments": {"x-queue-type": "quorum"}}
         cluster.ask(0, f"/api/queues/%2F/{blows.QUEUE}", quorum)
         await_complete(cluster, 3)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.failure import FAILED
+from tests.cluster.blows import until
 from tests.crash.kill_clients import Line
 from tests.helpers import raw_codec as codec
 from tests.helpers.broker_process import BrokerFailed
@@ -32,6 +33,7 @@ MIRRORED = {"pattern": "^m", "definition": {"ha-mode": "all", "ha-sync-mode": "a
 
 def fill(cluster: LiveCluster) -> None:
     """A plain queue on the second node, and a mirrored one."""
+    until(cluster.all_run, 20.0, lambda: "nodes")
     cluster.ask(0, "/api/policies/%2F/mirrored", {**MIRRORED, "apply-to": "queues"})
     for number, queue in ((1, "plain"), (0, "mirrored")):
         body = {"durable": True, "node": cluster.name(number)}

@@ -65,10 +65,7 @@ def scene_of(cluster: LiveCluster, network: PrivateNetwork) -> Scene:
                 found.append(cluster.ask(node, "/api/penstock/mirrors"))
         return str(found)
 
-    def are_together() -> bool:
-        return all(one["running"] for one in cluster.ask(0, "/api/penstock/cluster")["nodes"])
-
-    until(are_together, GO_ON_S, lambda: "nodes")
+    until(cluster.all_run, GO_ON_S, lambda: "nodes")
     quorum = {"durable": True, "arguments": {"x-queue-type": "quorum"}}
     cluster.ask(0, f"/api/queues/%2F/{QUEUE}", quorum)
     names = [cluster.name(one) for one in range(NODES)]

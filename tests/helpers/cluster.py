@@ -129,6 +129,10 @@ class LiveCluster:
             for one in [pool.submit(start, node) for node in self.nodes if node.process is None]:
                 one.result()
 
+    def all_run(self) -> bool:
+        """As the first node knows: a node that is ready may not have heard of another yet."""
+        return all(one["running"] for one in self.ask(0, "/api/penstock/cluster")["nodes"])
+
     def __exit__(
         self,
         kind: type[BaseException] | None,
