@@ -27,6 +27,7 @@ from benchmarks.page import Column, Promise, Section, plain, tenths, thousands
 from benchmarks.throughput import ACK_100, PUBLISHED, SAFE, Scenario
 from penstock.client.amqp import Connection, Endpoint
 from penstock.client.procstat import ProcessGauge
+from penstock.queues.context import QUORUM, STREAM
 from tests.helpers.administer import administer
 from tests.helpers.cluster import LiveCluster
 from tests.helpers.etcd import missing_reason as no_etcd
@@ -72,17 +73,26 @@ SCENARIOS: Final = [
 
 
 QUORUM_SCENARIOS: Final = [
-    Scenario(
-        f"quorum-{one.name.removeprefix('safe-')}{suffix}",
-        f"quorum queue, {one.title}{where}",
-        f"{one.options} --queue-arg x-queue-type=quorum",
-        one.figure,
-        one.count,
+    replace(
+        one,
+        name=f"quorum-{one.name.removeprefix('safe-')}{suffix}",
+        title=f"quorum queue, {one.title}{where}",
     )
     for one in SCENARIOS
     if SAFE in one.options
     for suffix, where in (("", ""), ("-follower", ", at a follower"))
 ]
+STREAM_SCENARIOS: Final = [
+    replace(one, name=f"stream-{one.name.removeprefix('safe-')}", title=f"stream, {one.title}")
+    for one in SCENARIOS
+    if "--persistent" in one.options and one.count
+]
+
+
+def arguments_of(kind: str, copies: int) -> dict[str, object]:
+    """Of the queue; "" = classic.  RabbitMQ's streams take the number of copies from there."""
+    size: dict[str, object] = {"x-initial-cluster-size": copies} if kind == STREAM else {}
+    return {"x-queue-type": kind, **size} if kind else {}
 
 
 def prefix(copies: int) -> str:
@@ -130,17 +140,21 @@ class Cluster:
     def mirror(self, copies: int) -> None:
         raise NotImplementedError
 
-    def complete(self, queue: str, *, quorum: bool) -> int:
-        """How many mirrors have everything, or copies of a quorum queue take part."""
+    def complete(self, queue: str) -> int:
+        """How many copies have everything, the master's among them."""
         raise NotImplementedError
 
-    def declare(self, queue: str, copies: int, *, quorum: bool) -> None:
+    def declare(self, queue: str, copies: int, arguments: dict[str, object]) -> None:
         """At the first node; returns when it has so many copies, all of them complete."""
         with Connection(Endpoint.parse(self.url())) as connection:
-            kind: dict[str, object] = {"x-queue-type": "quorum"} if quorum else {}
-            connection.channel().queue_declare(queue, durable=True, arguments=kind)
-        wanted = copies if quorum else copies - 1
-        wait_for(lambda: self.complete(queue, quorum=quorum), wanted, f"complete copies of {queue}")
+            connection.channel().queue_declare(queue, durable=True, arguments=arguments)
+        wait_for(lambda: self.complete(queue), copies, f"complete copies of {queue}")
+
+
+def complete_in(row: dict[str, Any], synchronised: str) -> int:
+    """``online``: of a quorum queue, and of RabbitMQ's streams."""
+    online = row.get("online")
+    return len(online) if online else 1 + len(row.get(synchronised) or ())
 
 
 def wait_for(found: Callable[[], int], wanted: int, what: str) -> None:
@@ -173,9 +187,9 @@ class PenstockCluster(Cluster):
     def mirror(self, copies: int) -> None:
         set_policy(self.cluster, copies, "^" + prefix(copies).replace(".", r"\."))
 
-    def complete(self, queue: str, *, quorum: bool) -> int:
+    def complete(self, queue: str) -> int:
         row = self.cluster.ask(0, f"/api/queues/%2F/{queue}")
-        return len(row.get("online" if quorum else "synchronised_slave_nodes", []))
+        return complete_in(row, "synchronised_slave_nodes")
 
 
 class OneCommand(Cluster):
@@ -208,9 +222,9 @@ class OneCommand(Cluster):
         policy = words | {"definition": definition(copies)}
         manage(f"{self._broker.http_url}/api/policies/%2F/copies{copies}", policy)
 
-    def complete(self, queue: str, *, quorum: bool) -> int:
+    def complete(self, queue: str) -> int:
         row = manage(f"{self._broker.http_url}/api/queues/%2F/{queue}")
-        return len(row.get("online" if quorum else "synchronised_slave_nodes", []))
+        return complete_in(row, "synchronised_slave_nodes")
 
 
 def set_policy(
@@ -276,25 +290,26 @@ class RabbitCluster(Cluster):
         words = ["-q", f"copies{copies}", pattern, json.dumps(definition(copies))]
         administer(self.nodes[0], "set_policy", *words, "--apply-to", "queues")
 
-    def complete(self, queue: str, *, quorum: bool) -> int:
-        column = "online" if quorum else "synchronised_slave_pids"
-        words = ["-q", "--formatter", "json", "name", column]
+    def complete(self, queue: str) -> int:
+        words = ["-q", "--formatter", "json", "name", "online", "synchronised_slave_pids"]
         rows = json.loads(administer(self.nodes[0], "list_queues", *words))
-        return sum(len(row[column] or ()) for row in rows if row["name"] == queue)
+        (row,) = [row for row in rows if row["name"] == queue]
+        return complete_in(row, "synchronised_slave_pids")
 
 
-def copied(
-    scenario: Scenario, copies: int, *, quorum: bool = False
-) -> Callable[[Cluster, Given], Figures]:
+def copied(scenario: Scenario, copies: int, kind: str = "") -> Callable[[Cluster, Given], Figures]:
     """Processor time is that of all three nodes, warm-up included, as are its messages."""
+    arguments = arguments_of(kind, copies)
 
     def measure(cluster: Cluster, given: Given) -> Figures:
-        queue = f"{'quorum.' if quorum else prefix(copies)}{scenario.name}"
-        if copies > 1 and not quorum:
+        queue = f"{'quorum.' if kind == QUORUM else prefix(copies)}{scenario.name}"
+        if copies > 1 and kind != QUORUM:
             cluster.mirror(copies)
-        cluster.declare(queue, copies, quorum=quorum)
+        cluster.declare(queue, copies, arguments)
         node = int(scenario.name.endswith("-follower"))
         words = ["--uri", cluster.url(node), "--cleanup", "--queue", queue, "--json", "-"]
+        for name, value in arguments.items():
+            words += ["--queue-arg", f"{name}={value}"]
         gauges = [ProcessGauge(pid, tree=False) for pid in cluster.pids()]
         before_s = sum(sum(gauge.cpu_s()) for gauge in gauges)
         side: Any = cluster
@@ -316,15 +331,17 @@ MIRRORS: Final = Table(
     "mirrors",
     "What copies of a queue cost",
     "Three nodes of each broker with queues of one, two and three copies, driven at the master's"
-    " node; a confirm means that all copies have the message, on disk if it is persistent. Quorum"
-    " queues have three, driven at the leader's node or at another one; a confirm means: on disk at"
-    " two of three. Nodes and generator share all cores.",
+    " node; a confirm means that all copies have the message, on disk if it is persistent (in"
+    " RabbitMQ most copies of a stream). Quorum queues have three, driven at the leader's node or"
+    " at another one; a confirm means: on disk at two of three. Nodes and generator share all"
+    " cores.",
     [
-        Row(f"{one.name}-{copies}", f"{one.title}; copies: {copies}", copied(one, copies))
+        Row(f"{one.name}-{copies}", f"{one.title}; copies: {copies}", copied(one, copies, kind))
         for copies in range(1, NODES + 1)
-        for one in SCENARIOS
+        for kind, some in (("", SCENARIOS), (STREAM, STREAM_SCENARIOS))
+        for one in some
     ]
-    + [Row(one.name, one.title, copied(one, NODES, quorum=True)) for one in QUORUM_SCENARIOS],
+    + [Row(one.name, one.title, copied(one, NODES, QUORUM)) for one in QUORUM_SCENARIOS],
     {
         "": Section(
             "",
