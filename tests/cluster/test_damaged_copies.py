@@ -362,6 +362,20 @@ def test_sound_copies_are_read_and_stay(cluster: SimCluster) -> None:
     assert incarnation_of_copy(b) == before
 
 
+def test_a_copy_that_is_complete_only_later_has_its_turn_in_the_same_round(
+    cluster: SimCluster,
+) -> None:
+    """As all are at a start: else a node would read none in its first hour."""
+    b = cluster.machines[1]
+    b.kill()
+    b.start()
+    cluster.until(lambda: scrub_of(b).rounds == 1 and cluster.synced("q") == list(NAMES))
+    before = incarnation_of_copy(b)
+    flip(b)
+    cluster.until(lambda: incarnation_of_copy(b) not in (0, before))
+    assert scrub_of(b).rounds == 1
+
+
 def count(machine: Machine) -> int:
     copy = machine.quiet.broker.vhosts["/"].copies.copies.get("q")
     return 0 if copy is None else sum(part.ready_count() for part in copy.backing.parts())

@@ -73,9 +73,10 @@ def segment_of(cluster: LiveCluster, number: int) -> Path:
     return max(segments, key=lambda path: path.stat().st_size)
 
 
-def flip(path: Path) -> None:
+def flip(path: Path, content: bytes = b"") -> None:
+    """A bit in the middle, or of that content."""
     data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 4
+    data[data.index(content) if content else len(data) // 2] ^= 4
     path.write_bytes(bytes(data))
 
 
@@ -120,6 +121,20 @@ def test_a_copy_of_a_stream_that_is_cut_is_fetched_anew(cluster: LiveCluster) ->
         node.start()
     assert path.name in str(caught.value)
     node.start()
+    await_synced(cluster)
+    cluster.nodes[0].kill()
+    assert all_is_at(node.url, x_stream_offset="first")
+
+
+@pytest.mark.parametrize("cluster", [{"x-queue-type": "stream"}], indirect=True)
+def test_a_bit_of_a_stream_that_flipped_is_found_without_a_reader(cluster: LiveCluster) -> None:
+    """No start looks into blocks that were synced; the node reads its copies when it runs."""
+    node = cluster.nodes[1]
+    node.stop()
+    (path,) = node.data_dir.rglob("*.stm")
+    flip(path, b"150" * 20)
+    node.start()
+    until(lambda: "cannot read its copy" in cluster.nodes[0].output() + node.output())
     await_synced(cluster)
     cluster.nodes[0].kill()
     assert all_is_at(node.url, x_stream_offset="first")

@@ -146,11 +146,6 @@ class MirroredQueue:
         """Why the copy here cannot be read; "" = it can, or there is none."""
         return "" if self.group is None else self.group.why_unreadable()
 
-    def complete_copy(self) -> BackingQueue | None:
-        """A mirror's, if it is complete."""
-        replica = None if self.group is None else self.group.replica
-        return replica.backing if replica is not None and replica.is_complete() else None
-
     def alone(self) -> str:
         """Why the master, which is here, can do nothing that counts; "" = it can."""
         return "" if self.group is None else self.group.safe.why_cut_off()

@@ -8,11 +8,12 @@ A copy that cannot be read goes the way of any damaged copy: ``Mirroring`` gives
 fetches another one.
 
 It reads at most ``bytes_per_s``, one piece at a time, and begins a round when the last one began
-``ROUND_MS`` ago.
+``ROUND_MS`` ago.  A copy that is not complete, as all are at a start, has its turn when it is.
 """
 
 from typing import Final, final
 
+from penstock.backing.interface import BackingQueue
 from penstock.backing.scrubbing import PartScrub
 from penstock.cluster.agreement.mirror_keys import Place
 from penstock.cluster.mirrors.queue import MirroredQueue
@@ -66,6 +67,7 @@ class CopyScrub:
         self._queues = queues
         self._bytes_per_s = bytes_per_s
         self._places: list[Place] = []  # left in this round
+        self._incomplete: list[Place] = []  # to be looked at again in this round
         self._parts: list[PartScrub | StreamScrub] = []  # left of the queue that was taken last
         self._part: PartScrub | StreamScrub | None = None
         self._began_ms = MonoMs(0)
@@ -88,22 +90,35 @@ class CopyScrub:
 
     def _next_part(self, mono_ms: MonoMs) -> PartScrub | StreamScrub | None:
         if not self._parts and not self._places:
-            is_early = self.rounds > 0 and mono_ms - self._began_ms < ROUND_MS
-            if is_early or not self._queues:  # at a start none is known at first
-                return None
-            self.rounds += 1
-            self._began_ms = mono_ms
-            self._places = list(self._queues)
+            self._begin_again(mono_ms)
         for _ in range(LOOKED_AT_ONCE):
             if self._parts:
                 return self._parts.pop()
             if not self._places:
                 return None
-            known = self._queues.get(self._places.pop())
-            backing = None if known is None else known.complete_copy()
-            if isinstance(backing, StreamBacking):
-                self._parts = [StreamScrub(backing)]
-            elif backing is not None:
-                parts = backing.parts()
-                self._parts = [PartScrub(one) for one in parts if one.records.index is not None]
+            place = self._places.pop()
+            known = self._queues.get(place)
+            replica = None if known is None or known.group is None else known.group.replica
+            if replica is not None and replica.is_complete():
+                self._parts = scrubs_of(replica.backing)
+            elif replica is not None:
+                self._incomplete.append(place)
         return None
+
+    def _begin_again(self, mono_ms: MonoMs) -> None:
+        """A round, or this one with copies that were not complete; a second later if none is."""
+        is_early = self.rounds > 0 and mono_ms - self._began_ms < ROUND_MS
+        if is_early or not self._queues:  # at a start none is known at first
+            self._places = self._incomplete
+            self._next_ms = MonoMs(mono_ms + CREDIT_MS)
+        else:
+            self.rounds += 1
+            self._began_ms = mono_ms
+            self._places = list(self._queues)
+        self._incomplete = []
+
+
+def scrubs_of(backing: BackingQueue) -> list[PartScrub | StreamScrub]:
+    if isinstance(backing, StreamBacking):
+        return [StreamScrub(backing)]
+    return [PartScrub(one) for one in backing.parts() if one.records.index is not None]
