@@ -31,16 +31,17 @@ __all__ = ["LiveCluster", "missing_reason"]
 
 ETCD_MEMBERS = 3
 STARTS_MAX = 5
-ETCD_SILENT = "cannot be used: no answer in time"
+AGAIN = ("cannot be used: no answer in time", "fix: start the node again")
+"""Why a start failed that the next one may do: etcd was silent, or a damaged copy was given up."""
 
 
 def start(node: LiveBroker) -> None:
-    """As a service manager does: again, if the node ends since etcd does not answer in time."""
+    """As a service manager does: again, if the node has ended."""
     for _ in range(STARTS_MAX - 1):
         try:
             node.start()
         except BrokerFailed as failed:
-            if ETCD_SILENT not in str(failed):
+            if not any(words in str(failed) for words in AGAIN):
                 raise
         else:
             return

@@ -181,16 +181,31 @@ final class Load implements RecoveryListener {
         return channel;
     }
 
+    private interface Opening {
+        Channel open(Connection connection) throws IOException;
+    }
+
+    /** A channel of a connection that lasts until it is open. */
+    private Channel opened(Opening opening) throws Exception {
+        while (true) {
+            Connection connection = connect();
+            try {
+                return opening.open(connection);
+            } catch (IOException | AlreadyClosedException notYet) {
+                connection.abort(500);
+            }
+        }
+    }
+
     private void publish(int rate, int window) throws Exception {
-        Connection connection = connect();
-        Channel channel = confirming(connection);
+        Channel channel = opened(this::confirming);
         int number = 0;
         long pauseMs = Math.max(1, 1000 / rate);
         while (!stopped.await(pauseMs, TimeUnit.MILLISECONDS)) {
             if (isImpatient()) {
                 say("impatient " + identity());
-                connection = again(connection);
-                channel = confirming(connection);
+                giveUp(channel.getConnection());
+                channel = opened(this::confirming);
             }
             if (!hasRoom(window) || !channel.isOpen()) {
                 continue;
@@ -208,22 +223,26 @@ final class Load implements RecoveryListener {
         synchronized (this) {
             waiting.values().forEach(one -> say("? " + one));
         }
-        connection.abort(500);
+        channel.getConnection().abort(500);
     }
 
     /** No library finds out that a node only listens: the application calls another one. */
-    private Connection again(Connection former) throws Exception {
+    private void giveUp(Connection former) {
         former.abort(500);
         synchronized (this) {
             publishing = null;
         }
         handleRecoveryStarted(null);
         addresses.add(addresses.remove(0));
-        return connect();
     }
 
     private void consume() throws Exception {
-        Connection connection = connect();
+        Channel channel = opened(this::consuming);
+        stopped.await();
+        channel.getConnection().abort(500);
+    }
+
+    private Channel consuming(Connection connection) throws IOException {
         Channel channel = connection.createChannel();
         channel.basicQos(Client.PREFETCH);
         channel.basicConsume(queue, false, new DefaultConsumer(channel) {
@@ -240,7 +259,6 @@ final class Load implements RecoveryListener {
                 }
             }
         });
-        stopped.await();
-        connection.abort(500);
+        return channel;
     }
 }
