@@ -16,7 +16,7 @@ from penstock.core.clock_types import MonoMs
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, REDELIVERED, Message
 from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
 from penstock.protocols.amqp.codec.properties import body_of
-from tests.backing.engine_tools import OpenEngine
+from tests.backing.engine_tools import OpenEngine, message
 from tests.cluster.mirror_tools import (
     FIRST,
     NOW_MS,
@@ -30,6 +30,44 @@ from tests.cluster.mirror_tools import (
 )
 from tests.helpers.raw_codec import content_frames
 from tests.helpers.sim_files import SimFileSystem
+
+# -- where a copy rests --------------------------------------------------------------------
+
+
+def test_contents_of_a_copy_leave_memory_when_they_rest_and_are_read_by_its_clients() -> None:
+    opened, other = engine(), engine()
+    pair = pair_of(opened, other)
+    pair.synchronise()
+    queue, copy = opened.queues[1], other.queues[1]
+
+    def tell(first: int, count: int) -> None:
+        queue.publish([message(b"%d " % n * 200) for n in range(first, first + count)], NOW_MS)
+        pair.tell()
+        other.settle(NOW_MS)
+
+    for first in (0, 100):  # from q4, then from q1
+        tell(first, 100)
+        before = copy.tiers.ram_bytes
+        copy.flush_safe(1000)  # as when the journal retires a file
+        copy.check()
+        assert copy.tiers.ram_bytes < before // 2
+    assert copy.tiers.trimmed_count == 200
+    queue.ack(queue.fetch(50, 1 << 20))
+    pair.tell()
+    other.settle(NOW_MS)
+    copy.check()
+    assert copy.ready_count() == 150
+    assert other.engine.disk_reads == 0, "what ends is not read, nor what follows"
+    tell(200, 30)
+    pair.replica.promote(TERM + 1)
+    got: list[bytes] = []
+    while len(got) < 180:
+        got += [one.content for one in copy.fetch(1000, 1 << 30)]
+        other.run_jobs()
+        copy.absorb()
+        copy.check()
+    assert got == [b"%d " % n * 200 for n in range(50, 230)]
+
 
 # -- what a mirror is told -----------------------------------------------------------------
 

@@ -4,6 +4,9 @@ Usually a younger message has a younger record, and ``flush_file`` stops at the 
 young.  In a mirror's copy an older place may have a younger record (placing.py): ``_mixed_upto``
 says up to which file that may be so; until that file is retired, ``flush_file`` looks at all, for
 one file at a time.
+
+In a mirror's copy contents leave memory as soon as they rest (``Tiers.cool``): no client reads them
+there.  The messages stay, as betas, so that nothing is read when they end.
 """
 
 from typing import Final, final
@@ -38,6 +41,11 @@ class Checkpoint:
         self._pager: Final = pager
         self._pass_file: i64 = 0  # for which file ``flush_file`` is looking at all, if it is
         self._mixed_upto: i64 = 0  # up to that file of the journal a later place may be older
+        self._cools: bool = False
+
+    def cool(self, cools: bool) -> None:
+        """Of a copy: from now on contents leave memory when they rest, for no client reads them."""
+        self._cools = cools
 
     def note_mixed(self) -> None:
         """An older place than some here gets a record in the journal's current file."""
@@ -81,6 +89,7 @@ class Checkpoint:
         self._records.settle_left()
         unwritten: list[Message] = []
         upto = self._tiers.flushed_seq_id
+        at_once = quota
         done = False
         for run in self._tiers.runs_and_tail():
             place = run.first_at(self._tiers.flushed_seq_id)
@@ -113,6 +122,8 @@ class Checkpoint:
             self._records.the_index().append(ascending(unwritten))
             if self._tiers.delayed.count() > 0:
                 self._pager.index_delays(unwritten)
+        if self._cools:
+            self._tiers.cool(at_once)
         self._tiers.note_flushed(upto)
         return FLUSHED if done else MORE_TO_FLUSH
 

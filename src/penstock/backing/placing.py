@@ -90,6 +90,11 @@ class ReplicaWriter:
         self._living: list[Message] = []  # of the last of these, as far as it was read
         self._read_upto: i64 = 0
 
+    def begin_copy(self) -> None:
+        """Of a mirror, until ``redeliver_all``: messages rest on the disk, and are not read."""
+        self._ahead.rest(True)
+        self._checkpoint.cool(True)
+
     def begin_at(self, seq_id: i64) -> None:
         """The next number is at least that."""
         if seq_id > self._records.next_seq_id:
@@ -331,7 +336,12 @@ class ReplicaWriter:
             self._ahead.look_ahead()
 
     def redeliver_all(self) -> None:
-        """What the former master handed out of this is not known, nor what expires first."""
+        """A master's from now on.
+
+        What the former one handed out of this is not known, nor what expires first.
+        """
+        self._ahead.rest(False)
+        self._checkpoint.cool(False)
         self._times.note_disorder()
         index = self._records.index
         if index is not None:

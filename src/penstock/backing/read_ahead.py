@@ -12,8 +12,8 @@ one of each is under way.  What changed meanwhile is noticed: a load counts only
 still begins where it was asked, a content only if its message still waits in q3 without one.
 
 Always true, and asserted by ``check``:
-  V4  q3 and q4 empty => the queue is empty, or a read is under way, or it is cold, lazy or
-      faulty
+  V4  q3 and q4 empty => the queue is empty, or a read is under way, or it is cold, lazy, a copy
+      or faulty
 """
 
 from typing import Final, final
@@ -56,6 +56,11 @@ class ReadAhead:
         self._fill_read: SegmentRead | None = None
         self._fill_store: StoreRead | None = None
         self._fill_targets: list[Message] = NO_MESSAGES
+        self._rests: bool = False
+
+    def rest(self, rests: bool) -> None:
+        """Of a copy: from now on nothing is read, for no client takes it."""
+        self._rests = rests
 
     def is_reading(self) -> bool:
         """Is something on its way back from the disk?"""
@@ -72,7 +77,7 @@ class ReadAhead:
         ):
             self._turn_over()  # in a stopped queue too: what comes next goes behind q1
             return
-        if self._records.fault != "":
+        if self._rests or self._records.fault != "":
             return
         if self._tiers.trimmed_count > 0 and self._fill_read is None and self._fill_store is None:
             self._ask_fill()
@@ -307,4 +312,5 @@ class ReadAhead:
         """Assert V4."""
         tiers = self._tiers
         if tiers.q3.count() + tiers.q4.count() == 0 and tiers.ready_count() > 0 and not tiers.lazy:
-            assert self._read is not None or tiers.cold or self._records.fault != "", "V4"
+            is_idle = tiers.cold or self._rests or self._records.fault != ""
+            assert self._read is not None or is_idle, "V4"

@@ -78,6 +78,8 @@ OUT: Final[i64] = 3
 ASIDE: Final[i64] = 4
 """Where a message is when it ends: ready in q1 to q4, in the tail of delta or in its segments (from
 which it was read); handed out, that is pending; or delayed or held."""
+COOLED_BYTES: Final[i64] = 64
+"""A smaller content stays in memory: the message beside it is larger."""
 TAIL_BYTES: Final[i64] = 128 * 1024
 """So much of delta's end is collected before it is written."""
 
@@ -430,6 +432,25 @@ class Tiers:
         messages = self.tail.take_all()
         self.account(-self.tail_bytes - len(messages) * MESSAGE_OVERHEAD_BYTES)
         self.tail_bytes = 0
+
+    def cool(self, most: i64) -> None:
+        """The first of the newest messages, as far as they rest, become betas without contents."""
+        has_no_betas = self.q3.count() == 0 and self.delta_count == 0
+        newest = self.q4 if has_no_betas else self.q1
+        count = _rested(newest, most)
+        if count == 0:
+            return
+        if has_no_betas:
+            messages = self.q4.take(count)
+            self.moves.count(Q4_TO_BETA, count)
+            self.q3.append_all(messages)
+            self.q4, self.q1 = self.q1, self.q4  # what follows is behind betas
+        else:
+            messages = self.spill_q1(count)
+        large = [message for message in messages if len(message.content) >= COOLED_BYTES]
+        self.ram_count -= len(large)
+        self.trimmed_count += len(large)
+        self.account(-_drop_contents(large))
 
     def trim_pending(self, messages: list[Message]) -> None:
         """The disk has the contents of these pending messages."""
@@ -858,6 +879,15 @@ def _sizes(messages: list[Message]) -> tuple[i64, i64, i64]:
             ram_count += 1
             ram_bytes += message.size
     return size, ram_count, ram_bytes
+
+
+def _rested(run: MessageDeque, most: i64) -> i64:
+    """How many of the first have a record in a segment."""
+    place = run.head
+    end: i64 = min(len(run.messages), place + most)
+    while place < end and run.messages[place].flags & INDEXED:
+        place += 1
+    return place - run.head
 
 
 def _drop_contents(messages: list[Message]) -> i64:

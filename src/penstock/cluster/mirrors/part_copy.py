@@ -103,6 +103,7 @@ class PartCopy(CopiedPart):
     # -- its begin -------------------------------------------------------------------------
 
     def begin(self, is_whole: bool, forgets: bool) -> None:
+        self.queue.replica.begin_copy()
         if is_whole:
             self.know_all(self.queue.records.next_seq_id)
             return
