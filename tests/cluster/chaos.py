@@ -205,16 +205,20 @@ def flipped_bit(chaos: Chaos) -> Iterator[str]:
         yield "no bit flipped: every node is a master"
         return
     world.kill(node)
+    world.start(node)  # what only the journal has goes into segments
+    world.kill(node)
     segments = (world.cluster.nodes[node].data_dir / "queues").glob("*/*.idx")
     path = max(segments, key=lambda one: one.stat().st_size, default=None)
-    if path is not None and path.stat().st_size:
+    if path is None or path.stat().st_size == 0:
+        yield f"no bit flipped: nothing rests at {node}"
+    else:
         with path.open("r+b") as file:
             at = chaos.rng.randrange(path.stat().st_size)
             file.seek(at)
             byte = file.read(1)[0]
             file.seek(at)
             file.write(bytes([byte ^ 1 << chaos.rng.randrange(8)]))
-    yield f"a bit flipped at {node}"
+        yield f"a bit flipped at {node}"
     world.start(node)
 
 

@@ -83,7 +83,7 @@ UNDER_WAY_MAX: Final = 64
 PLACES: Final = 1 << 30
 
 Send = Callable[[str, str, str, str, list[bytes]], None]
-"""(member, virtual host, queue, name of the sender in the ring, bytes)"""
+"""(member, virtual host, queue, name of the sender in the ring, pieces of what is said)"""
 
 
 @final

@@ -98,10 +98,12 @@ class CopyScrub:
                 return None
             place = self._places.pop()
             known = self._queues.get(place)
-            replica = None if known is None or known.group is None else known.group.replica
+            if known is None or not known.queue.remote:
+                continue  # its master is here
+            replica = None if known.group is None else known.group.replica
             if replica is not None and replica.is_complete():
                 self._parts = scrubs_of(replica.backing)
-            elif replica is not None:
+            else:
                 self._incomplete.append(place)
         return None
 
