@@ -12,11 +12,12 @@ import pytest
 from penstock.clocks import mono_ms
 from penstock.core.clock_types import WallMs
 from penstock.runtime.connection import READ_MIN_BYTES, Connection
-from penstock.runtime.loop import READ_MAX_BYTES, TURN_READ_BYTES, Loop
+from penstock.runtime.loop import PARTS_MAX, READ_MAX_BYTES, TURN_READ_BYTES, Loop
 from penstock.runtime.session import Session
 from tests.helpers.connection_pair import QuietBroker
 
 SAID_BYTES = 150_000
+PART, WHOLE = b"p", b"w"
 
 
 class Factory:
@@ -33,6 +34,7 @@ class Listening(Session):
 
     def receive(self, data: bytes, now_ms: WallMs) -> None:
         self.sizes.append(len(data))
+        self.is_mid_frame = data[-1] == PART[0]
 
     def tick(self, now_ms: WallMs) -> None:
         pass
@@ -93,3 +95,29 @@ def test_those_with_little_to_say_take_nothing_from_the_others(
         own.run_once(0)
         own.run_once(0)
         assert publisher.sizes == [SAID_BYTES]
+
+
+def test_a_part_of_a_frame_is_no_reason_for_a_turn(loop: tuple[Loop, QuietBroker]) -> None:
+    """But for time that passes: after ``PARTS_MAX`` of them there is one all the same."""
+    own, node = loop
+    session = Listening(node)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        ours.setblocking(False)
+        own.adopt(Connection(ours, ("127.0.0.1", 1), mono_ms()), session)
+        own.run_once(0)
+        assert turned(own, session, theirs, PART * 3) == 0
+        assert turned(own, session, theirs, WHOLE) == 1
+        turns = [turned(own, session, theirs, PART) for _ in range(int(PARTS_MAX))]
+        assert turns == [0] * (int(PARTS_MAX) - 1) + [1]
+        assert sum(session.sizes) == 4 + PARTS_MAX
+
+
+def turned(loop: Loop, session: Listening, peer: socket.socket, said: bytes) -> int:
+    """How many turns it makes of that."""
+    peer.sendall(said)
+    loop.turn.touch(session)  # a turn ends with those that were touched
+    while loop.turn.has_work():
+        loop.run_once(0)
+    loop.run_once(100)
+    return int(not session.touched)

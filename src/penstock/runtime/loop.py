@@ -41,6 +41,8 @@ TICK_MS: Final = 250
 WAITERS_MS: Final = 20
 """How often sessions that wait for messages to come are asked again."""
 ACCEPTS_MAX: Final = 64
+PARTS_MAX: Final = 16
+"""So often in a row it reads parts of large frames, with nothing else to do, without a turn."""
 
 _IN: Final = select.EPOLLIN
 _OUT: Final = select.EPOLLOUT
@@ -68,6 +70,7 @@ class Loop:
         self._flow = turn.flow
         self._received_ns = 0  # of a measured turn
         self._large_reads = 0  # in this turn
+        self._parts = 0  # polls that brought nothing else, since the last turn
         self._admission = turn.admission
         self._gate = ""  # why publishers are blocked now
         self._gates: dict[str, str] = {}  # and why not to some virtual hosts
@@ -179,6 +182,8 @@ class Loop:
                 self._read(connection, now_ms, share_bytes)
             if mask & _OUT and not connection.gone:
                 self._write(connection, now_ms)
+        if timeout_ms > 0 and self._are_parts(ready):
+            return mono_ms()
         self._calls.run()
         if since_boot_ms >= self._tick_at_ms:
             self._tick(now_ms, since_boot_ms)
@@ -196,6 +201,18 @@ class Loop:
             self._full_at_bytes = self._flow.held_bytes
             self._read_those_with_room()
         return ended_ms
+
+    def _are_parts(self, ready: list[tuple[int, int]]) -> bool:
+        """Of frames that are not complete: nothing comes of them in a turn."""
+        self._parts += 1
+        for fd, mask in ready:
+            connection = self.connections.get(fd)
+            session = None if connection is None else connection.session
+            if mask != _IN or session is None or not session.is_mid_frame:
+                self._parts = 0
+        if not ready or self._parts == PARTS_MAX:
+            self._parts = 0
+        return self._parts > 0
 
     def _run_turn(self, now_ms: WallMs, idle: bool) -> None:
         if not self._flow.measuring:

@@ -86,6 +86,7 @@ class Session:
         self.waiting_head: bool = False  # what it asked for is on its way (``core/pending.py``)
         self.ticket: Ticket | None = None  # and is not to be asked for before this is done
         self.has_more: bool = False  # and waits only until others had their turn
+        self.is_mid_frame: bool = False  # what came in last completed no frame
         self.touched: bool = False  # listed for flushing
         self.waiting_listed: bool = False  # listed for confirms
         self.carrier: object = None  # the loop's connection

@@ -107,8 +107,10 @@ class PeerSession(Session):
         self._heard_ms = self._peers.clock()
         self.received_bytes += len(data)
         self.received_count += 1
-        while self._take(self._reader.receive(data)) and self._reader.paused:
-            data = b""
+        frames = self._reader.receive(data)
+        self.is_mid_frame = not frames
+        while self._take(frames) and self._reader.paused:
+            frames = self._reader.receive(b"")
 
     def _take(self, frames: list[Frame]) -> bool:
         """False when there is no sense in going on."""
