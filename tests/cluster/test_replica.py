@@ -160,7 +160,32 @@ def test_a_large_parcel_does_not_wait_for_another_that_goes_round() -> None:
     while mirrored.parcel().size() <= ROUND_BYTES_MAX:
         publish(opened.queues[1], 100)
     assert may_tell(awaits_disks=False)
-    assert not may_tell(awaits_disks=True)
+
+
+def test_a_large_parcel_waits_for_disks_only_where_messages_end() -> None:
+    """Those that end meanwhile need not be told; where none ends a copy has it at once."""
+    opened = engine()
+    queue = opened.queues[1]
+    mirrored = MirroredBacking(queue, {}, ("/", "q"))
+    mirrored.begin(TERM, 0)
+
+    def may_tell() -> bool:
+        return mirrored.may_tell(MonoMs(1), is_under_way=False, awaits_disks=True)
+
+    def publish_much() -> None:
+        while mirrored.parcel().size() <= ROUND_BYTES_MAX:
+            publish(queue, 100)
+
+    publish_much()
+    assert may_tell()
+    queue.ack(queue.fetch(1, 1 << 20))
+    assert not may_tell(), "in this parcel"
+    mirrored.take_operations()
+    publish_much()
+    assert not may_tell(), "in the last one"
+    mirrored.take_operations()
+    publish_much()
+    assert may_tell()
 
 
 def test_transient_messages_are_mirrored_too() -> None:

@@ -21,7 +21,7 @@ stands on that.
 **Pace.**  While a parcel is on its way round, or for a moment to the disks for which publishers
 wait, what happens is held for the next one, as long as it is small.  Consumers that acknowledge
 message by message would else make a parcel for each, faster than mirrors take them, and publishers
-would wait for all of these.
+would wait for all of these.  Where no message ends, nothing is gained by a parcel that grows.
 
 **Short lives.**  Messages that came and ended while a parcel was held are not told, only their
 ends.  A mirror that never heard of them has what it should have.
@@ -67,8 +67,8 @@ from penstock.queues.stream_backing import StreamBacking
 HELD_BYTES_MAX: Final[i64] = 1024 * 1024
 """More than that goes out at once: it is worth a parcel."""
 ROUND_BYTES_MAX: Final[i64] = 64 * 1024
-"""More than that does not wait for a parcel that goes round: the master and its mirrors would work
-in turn, and not at once."""
+"""More than that does not wait for a parcel that goes round, nor for disks where no message ends:
+the master and its mirrors would work in turn, and not at once."""
 HELD_MS: Final[i64] = 100
 """Longer no parcel is held for disks: a copy may lack what is held to say that it is complete."""
 SLICE_MESSAGES: Final[i64] = 64
@@ -173,6 +173,7 @@ class MirroredBacking:
         self.number: i64 = 0  # of the last parcel
         self.held: bool = False  # what there is to say, until the last parcel has gone round
         self._held_since_ms = MonoMs(0)
+        self._had_ends: bool = False  # the last parcel
         self._active: dict[Place, None] = active
         self._place: Place = place
         self._positions: CopyPositions | None = positions
@@ -229,8 +230,15 @@ class MirroredBacking:
         is_late = mono_ms - self._held_since_ms >= HELD_MS
         goes_round = is_under_way and size <= ROUND_BYTES_MAX
         waits = goes_round or (awaits_disks and not is_late)
-        self.held = 0 < size <= HELD_BYTES_MAX and waits
+        most = HELD_BYTES_MAX if self._had_ends or self._has_ends() else ROUND_BYTES_MAX
+        self.held = 0 < size <= most and waits
         return not self.held
+
+    def _has_ends(self) -> bool:
+        for notes in self._notes:  # noqa: SIM110 - a generator costs more than the loop
+            if notes.ends:
+                return True
+        return False
 
     def last_number(self) -> i64:
         """Of the parcel that has all that happened so far."""
@@ -240,6 +248,7 @@ class MirroredBacking:
         """The parcel of this turn; None = nothing has changed."""
         if not self.has_operations():
             return None
+        self._had_ends = self._has_ends()
         ended: list[Slice] = []
         for notes in self._notes:
             ended += notes.close(self._parcel.writer)
