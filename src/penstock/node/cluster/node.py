@@ -72,7 +72,7 @@ PROMOTION_MS: Final = 2000
 LEASE_PATIENCE_S: Final = 1.0
 """After a pause, until it is known whether the lease lasts."""
 HAND_OVER_PATIENCE_S: Final = 5
-LOOK_MS: Final = 5
+LOOK_MS: Final = 20
 """So often a busy node looks at what only time changes: leases, who lives, alarms, old requests."""
 
 logger = logging.getLogger("penstock.cluster")
