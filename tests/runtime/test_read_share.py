@@ -31,10 +31,15 @@ class Listening(Session):
     def __init__(self, node: QuietBroker) -> None:
         super().__init__(node.broker.flow.book)
         self.sizes: list[int] = []
+        self.last_byte = WHOLE[0]
 
     def receive(self, data: bytes, now_ms: WallMs) -> None:
         self.sizes.append(len(data))
-        self.is_mid_frame = data[-1] == PART[0]
+        self.last_byte = data[-1]
+
+    @property
+    def is_mid_frame(self) -> bool:
+        return self.last_byte == PART[0]
 
     def tick(self, now_ms: WallMs) -> None:
         pass

@@ -86,7 +86,6 @@ class Session:
         self.waiting_head: bool = False  # what it asked for is on its way (``core/pending.py``)
         self.ticket: Ticket | None = None  # and is not to be asked for before this is done
         self.has_more: bool = False  # and waits only until others had their turn
-        self.is_mid_frame: bool = False  # what came in last completed no frame
         self.touched: bool = False  # listed for flushing
         self.waiting_listed: bool = False  # listed for confirms
         self.carrier: object = None  # the loop's connection
@@ -98,6 +97,11 @@ class Session:
     @property
     def has_waiters(self) -> bool:
         """Wants ``tick`` more often, because a peer waits for something to happen."""
+        return False
+
+    @property
+    def is_mid_frame(self) -> bool:
+        """What came in last completed no frame."""
         return False
 
     @property

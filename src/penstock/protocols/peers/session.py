@@ -89,6 +89,11 @@ class PeerSession(Session):
         self._pieces: deque[bytes] = deque()  # of frames that are not yet output
         self._piece_at = 0  # so much of the first one is
         self._introduced = False
+        self._is_mid_frame = False
+
+    @property
+    def is_mid_frame(self) -> bool:
+        return self._is_mid_frame
 
     # -- beginning -----------------------------------------------------------------------
 
@@ -108,7 +113,7 @@ class PeerSession(Session):
         self.received_bytes += len(data)
         self.received_count += 1
         frames = self._reader.receive(data)
-        self.is_mid_frame = not frames
+        self._is_mid_frame = not frames
         while self._take(frames) and self._reader.paused:
             frames = self._reader.receive(b"")
 
