@@ -170,12 +170,12 @@ class PlacedQueue(BackingMachine):
         self.note("copied", len(found))
 
     @rule(at=QUEUES)
-    def redeliver_all(self, at: int) -> None:
+    def begin_master(self, at: int) -> None:
         """Only after all came back, as on a mirror."""
         queue = self.queues[at]
         if not queue.tokens and not queue.dying:
-            queue.backing.replica.redeliver_all()
-            queue.model.redeliver_all()
+            queue.backing.replica.begin_master()
+            queue.model.begin_master()
 
 
 class LazyPlacedQueue(PlacedQueue):

@@ -294,7 +294,7 @@ class ModelQueue:
         self.counted.setdefault(entry.content, {entry.attempts}).add(attempts)
         here[seq_id] = replace(entry, attempts=attempts)
 
-    def redeliver_all(self) -> None:
+    def begin_master(self) -> None:
         for here in (self.ready, self.delayed):
             for seq_id, entry in here.items():
                 here[seq_id] = replace(entry, redelivered=True)

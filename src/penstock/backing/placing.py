@@ -91,7 +91,7 @@ class ReplicaWriter:
         self._read_upto: i64 = 0
 
     def begin_copy(self) -> None:
-        """Of a mirror, until ``redeliver_all``: messages rest on the disk, and are not read."""
+        """Of a mirror, until ``begin_master``: messages rest on the disk, and are not read."""
         self._ahead.rest(True)
         self._checkpoint.cool(True)
 
@@ -335,8 +335,8 @@ class ReplicaWriter:
             self._tiers.requeue(pending)
             self._ahead.look_ahead()
 
-    def redeliver_all(self) -> None:
-        """A master's from now on.
+    def begin_master(self) -> None:
+        """Of a master from now on: messages come into memory again, all of them redelivered.
 
         What the former one handed out of this is not known, nor what expires first.
         """

@@ -207,5 +207,5 @@ def begin_term(backing: BackingQueue, term: i64) -> None:
         backing.begin_term(term)
     for part in backing.parts():
         part.replica.begin_at(term << TERM_SHIFT)
-        part.replica.redeliver_all()
+        part.replica.begin_master()
     backing.adopted()
