@@ -93,7 +93,8 @@ class Client:
     def check(self) -> None:
         if self.failure is not None:
             raise self.failure
-        assert self.process.poll() is None, f"{self.name} has left: {self.process.returncode}"
+        last = "\n".join(self.account.heard[-30:])
+        assert self.process.poll() is None, f"{self.name} has left: {self.process.returncode}\n{last}"
 
     def tell_to_end(self) -> None:
         assert self.process.stdin is not None

@@ -66,6 +66,10 @@ def test_a_load_that_did_nothing_proves_nothing() -> None:
     assert "nothing was confirmed" in refused(["1000 life p.1"])
 
 
-def test_other_words_are_an_error() -> None:
-    with pytest.raises(AssertionError, match="a client of q says: Exception in thread"):
-        account(["Exception in thread"])
+def test_other_words_are_an_error_but_for_those_of_a_library() -> None:
+    """The threads of the Java client tell their exceptions by themselves, and it goes on."""
+    with pytest.raises(AssertionError, match="a client of q says: 1000 Exception"):
+        account(["1000 Exception"])
+    told = account(["Exception in thread", "\tat java.base/java.util", *GOOD, *GOT])
+    told.judge()
+    assert told.heard[0] == "Exception in thread"
