@@ -94,7 +94,9 @@ class Client:
         if self.failure is not None:
             raise self.failure
         last = "\n".join(self.account.heard[-30:])
-        assert self.process.poll() is None, f"{self.name} has left: {self.process.returncode}\n{last}"
+        assert self.process.poll() is None, (
+            f"{self.name} has left: {self.process.returncode}\n{last}"
+        )
 
     def tell_to_end(self) -> None:
         assert self.process.stdin is not None
