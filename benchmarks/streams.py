@@ -15,6 +15,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -266,6 +267,12 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--attaches", type=int, default=50, help="at times by chance, warm and cold")
 
 
+def lacking(given: Given) -> str | None:
+    if given.queries and find_spec("pyspark") is None:
+        return "Spark is not here: run `make deps-spark` first, or give --queries 0"
+    return needs(given)
+
+
 def sides(given: Given, row: Row) -> list[Side]:
     """RabbitMQ has streams from 3.9 on, where a plug-in is on: beside it by ``--peer``."""
     return [penstock(given), *(peers(given) if row.name == "readers" else ())]
@@ -337,6 +344,6 @@ TABLES: Final = (
             Promise("attaching below 50 ms, cold", "attach", "cold/max", most=50),
             Promise("bytes where connections are shared", "idle-channel", "bytes", most=20_000),
         ],
-        lacking=needs,
+        lacking=lacking,
     ),
 )
