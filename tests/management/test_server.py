@@ -21,7 +21,7 @@ from tests.helpers.broker_process import free_port
 from tests.management.cases import QUEUES
 from tests.management.conftest import Served
 
-SLICE_LIMIT_MS = 10
+SLICE_LIMIT_MS = 20
 
 
 def basic(text: bytes) -> dict[str, str]:
