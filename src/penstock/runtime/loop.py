@@ -204,15 +204,16 @@ class Loop:
 
     def _are_parts(self, ready: list[tuple[int, int]]) -> bool:
         """Of frames that are not complete: nothing comes of them in a turn."""
-        self._parts += 1
+        before, self._parts = self._parts, 0
+        if not ready or before == PARTS_MAX - 1:
+            return False
         for fd, mask in ready:
             connection = self.connections.get(fd)
             session = None if connection is None else connection.session
             if mask != _IN or session is None or not session.is_mid_frame:
-                self._parts = 0
-        if not ready or self._parts == PARTS_MAX:
-            self._parts = 0
-        return self._parts > 0
+                return False
+        self._parts = before + 1
+        return True
 
     def _run_turn(self, now_ms: WallMs, idle: bool) -> None:
         if not self._flow.measuring:
