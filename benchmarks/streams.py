@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.brokers import ROOT, Side, Watch, memory_mb, peers, penstock
-from benchmarks.harness import Figures, Given, Row, Table, needs
+from benchmarks.harness import Figures, Given, Row, Table, chosen, needs
 from benchmarks.load import bench, environment
 from benchmarks.page import Column, Promise, Section, tenths, thousands
 from penstock.client.amqp import Channel, Connection, Endpoint
@@ -267,12 +267,6 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--attaches", type=int, default=50, help="at times by chance, warm and cold")
 
 
-def lacking(given: Given) -> str | None:
-    if given.queries and find_spec("pyspark") is None:
-        return "Spark is not here: run `make deps-spark` first, or give --queries 0"
-    return needs(given)
-
-
 def sides(given: Given, row: Row) -> list[Side]:
     """RabbitMQ has streams from 3.9 on, where a plug-in is on: beside it by ``--peer``."""
     return [penstock(given), *(peers(given) if row.name == "readers" else ())]
@@ -285,6 +279,15 @@ ROWS: Final = [
     Row("idle-channels", "100 channels a connection", waiting(100, 1), "idle"),
     Row("idle-connections", "a connection each", waiting(1, 1), "idle"),
 ]
+
+
+def lacking(given: Given) -> str | None:
+    has_readers = any(row.name == "readers" for row in chosen(ROWS, given.only))
+    if has_readers and given.queries and find_spec("pyspark") is None:
+        return "Spark is not here: run `make deps-spark` first, or give --queries 0"
+    return needs(given)
+
+
 SECTIONS: Final = {
     "readers": Section(
         "Readers from the beginning (prefetch 1000, ack every 100) beside a publisher, messages/s",
