@@ -130,6 +130,7 @@ def test_news_of_others_and_of_what_was_asked_is_announced_until_it_is_taken(wor
             if isinstance(world, SimWorld | EmbeddedWorld):
                 member.tick(world.now_ms)
         assert events == [("k", "1", True)]
+    world.wait(lambda: asked.done)  # the answer and the news come each by a way of its own
     assert asked.state == ACCEPTED
 
 

@@ -36,7 +36,7 @@ SLOW_STEPS = 600
 SIZES = (5, 50, 150, 400)
 EMBED_BELOW_BYTES = 200
 WRITING_VERBS = ("pwrite", "sync", "rename", "remove", "sync_dir", "open_write", "allocate")
-OPENING_VERBS = (*WRITING_VERBS, "read", "rewrite", "listdir", "makedirs")
+OPENING_VERBS = (*WRITING_VERBS, "read", "read_back", "listdir", "makedirs")
 
 Verbs = list[tuple[float, Callable[[], object]]]
 

@@ -205,11 +205,10 @@ def test_a_content_that_only_the_last_group_names_is_missed_of_its_queue() -> No
 
 
 def test_a_start_that_was_killed_is_no_cut() -> None:
-    """It has written the end of the journal again, and nothing else yet."""
+    """It has made the end of the journal durable, and nothing else yet."""
     files = stopped(cleanly=False)
     path = newest(files)
     size = files.size(path)
-    files.fail("rewrite", after=0)
     files.fail("makedirs", after=8)
     with pytest.raises(OSError):
         opened(files)

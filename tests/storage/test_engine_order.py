@@ -180,12 +180,31 @@ def test_a_power_cut_after_a_kill_takes_nothing_that_recovery_built_on(seed: int
     fill(queue, 3, size=400)
     one.commit(sync=False)
     files.kill()
-    files.fail(rng.choice(["sync", "pwrite", "rewrite", "sync_dir", "remove"]), after=seed % 7)
+    files.fail(rng.choice(["sync", "pwrite", "read_back", "sync_dir", "remove"]), after=seed % 7)
     with contextlib.suppress(OSError):
         opened(files)
     files.power_cut(rng)
     _, queue = opened(files)
     assert 12 <= held(queue) <= 15
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_starts_that_die_leave_what_was_synced(seed: int) -> None:
+    """No start writes over the only place of a message, not even with the same bytes."""
+    rng = random.Random(seed)
+    files = SimFileSystem()
+    one, queue = opened(files)
+    fill(queue, 6, size=400)
+    fill(queue, 6)
+    one.commit()
+    files.power_cut(rng)  # what attests the last group was not synced
+    for _ in range(3):
+        files.fail(rng.choice(["sync", "pwrite", "truncate", "sync_dir"]), after=rng.randrange(9))
+        with contextlib.suppress(OSError):
+            opened(files)
+        files.power_cut(rng)
+    _, queue = opened(files)
+    assert held(queue) == 12
 
 
 def test_dropping_below_counts_what_moves_up_when_delta_ends() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from penstock.storage.common.files import RealFileSystem
 
 
-def test_write_read_cut_and_rewrite(tmp_path: Path) -> None:
+def test_write_read_and_cut(tmp_path: Path) -> None:
     files = RealFileSystem()
     directory = f"{tmp_path}/a/b"
     files.makedirs(directory)
@@ -28,8 +29,7 @@ def test_write_read_cut_and_rewrite(tmp_path: Path) -> None:
     assert files.read(path) == b"0123456789tail"
     assert files.pread(path, 3, 4) == b"3456"
     assert files.pread(path, 12, 9) == b"il"
-    files.truncate(path, 11)
-    files.rewrite(path, 8, b"89")
+    files.truncate(path, 10)
     assert files.read(path) == b"0123456789"
     assert files.size(path) == 10
     files.rename(path, f"{directory}/2.log")
@@ -37,6 +37,47 @@ def test_write_read_cut_and_rewrite(tmp_path: Path) -> None:
     assert files.listdir(directory) == ["2.log"]
     files.remove(f"{directory}/2.log")
     assert not files.exists(f"{directory}/2.log")
+
+
+class StaleDisk(RealFileSystem):
+    """The page cache has more than the disk: an earlier sync had failed."""
+
+    def read_back(self, handle: int, offset: int, size: int) -> bytes:
+        return super().read_back(handle, offset, size)[:4]
+
+
+@pytest.mark.parametrize("files, written", [(RealFileSystem(), b""), (StaleDisk(), b"6789")])
+def test_only_what_the_disk_lacks_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: RealFileSystem, written: bytes
+) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"0123456789ab")
+    wrote: list[bytes] = []
+    pwritev = os.pwritev
+
+    def watched(handle: int, parts: Sequence[bytes], offset: int) -> int:
+        wrote.extend(parts)
+        return pwritev(handle, parts, offset)
+
+    monkeypatch.setattr(os, "pwritev", watched)
+    files.secure(str(path), 2, b"23456789")
+    assert b"".join(wrote) == written
+    assert path.read_bytes() == b"0123456789ab"
+
+
+def test_what_is_read_back_is_not_the_page_cache(tmp_path: Path) -> None:
+    files = RealFileSystem()
+    handle = files.open_write(f"{tmp_path}/x")
+    files.pwrite_parts(handle, 0, [b"x" * 20_000])
+    files.sync(handle)
+    files.read_back(handle, 0, 0)
+    try:
+        cached = os.preadv(handle, [bytearray(100)], 9000, os.RWF_NOWAIT) > 0
+    except BlockingIOError:
+        cached = False
+    files.close(handle)
+    kind = subprocess.check_output(["stat", "-f", "-c", "%T", str(tmp_path)], text=True)
+    assert cached == (kind.strip() == "tmpfs"), "only a disk of memory has it in the cache"
 
 
 @pytest.mark.parametrize("taken", [0, 1, 3, 4, 5, 9])
@@ -85,7 +126,7 @@ def test_a_failed_sync_never_asks_to_be_tried_again(
         lambda: files.sync(handle),
         lambda: files.sync_dir(str(tmp_path)),
         lambda: files.truncate(path, 0),
-        lambda: files.rewrite(path, 0, b""),
+        lambda: files.secure(path, 0, b""),
     ]
     for verb in verbs:
         with pytest.raises(OSError, match="Input/output error") as raised:

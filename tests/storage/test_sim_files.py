@@ -32,7 +32,7 @@ steps = st.one_of(
     st.tuples(st.just("pwrite"), path, number, parts),
     st.tuples(st.just("allocate"), path, number),
     st.tuples(st.just("truncate"), path, number),
-    st.tuples(st.just("rewrite"), path, number),
+    st.tuples(st.just("secure"), path, number),
     st.tuples(st.just("rename"), path, path),
     st.tuples(st.just("remove"), path),
     st.tuples(st.just("makedirs"), st.sampled_from(["d", "d/in"])),
@@ -52,7 +52,7 @@ def do(files: FileSystem, root: str, step: tuple[object, ...]) -> object:
         ),
         "allocate": lambda size: opened(files, files.open_write, where, files.allocate, size),
         "truncate": lambda size: files.truncate(where, min(size, files.size(where))),
-        "rewrite": lambda at: files.rewrite(
+        "secure": lambda at: files.secure(
             where, min(at, files.size(where)), files.read(where)[at : at + 9]
         ),
         "rename": lambda target: files.rename(where, f"{root}{target}"),
@@ -330,16 +330,24 @@ def test_after_a_failed_sync_nothing_is_sure_but_what_is_written_again() -> None
     assert {b"A" * 10, b"o" * 10} < found
 
 
-def test_rewrite_makes_sure_of_what_a_failed_sync_left() -> None:
+def test_what_a_failed_sync_left_is_secured() -> None:
     for seed in range(100):
         files, handle = recycled()
         files.pwrite_parts(handle, 40, [b"A" * 10])
         files.fail("sync")
         with pytest.raises(OSError, match="error"):
             files.sync(handle)
-        files.rewrite("d/f", 40, b"A" * 8)
+        files.secure("d/f", 40, b"A" * 10)
         files.power_cut(random.Random(seed))
-        assert files.read("d/f") == b"o" * 40 + b"A" * 8
+        assert files.read("d/f")[:50] == b"o" * 40 + b"A" * 10
+
+
+def test_what_is_on_the_disk_is_not_written_again() -> None:
+    files, handle = recycled()
+    files.pwrite_parts(handle, 40, [b"A" * 10])
+    files.sync(handle)
+    files.fail("pwrite")
+    files.secure("d/f", 40, b"A" * 10)
 
 
 def test_what_was_cut_off_does_not_come_back() -> None:

@@ -102,7 +102,7 @@ class Life:
         world.crash(self.rng, power=self.rng.random() < 0.8)
         while self.rng.random() < 0.3:
             self.seen["crashes in recovery"] += 1
-            world.files.fail(self.rng.choice([*VERBS, "rewrite"]), after=self.rng.randint(0, 3))
+            world.files.fail(self.rng.choice([*VERBS, "read_back"]), after=self.rng.randint(0, 3))
             with contextlib.suppress(OSError):
                 world.recover()
             world.crash(self.rng, power=self.rng.random() < 0.8)

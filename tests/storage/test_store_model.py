@@ -111,7 +111,7 @@ class MessageStoreMachine(RuleBasedStateMachine):
 
     def die_in(self, rng: random.Random, what: object) -> None:
         verbs = ["pread", "pwrite", "sync", "sync_dir", "rename", "remove", "open_write"]
-        verbs += ["rewrite", "truncate"]
+        verbs += ["read_back", "truncate"]
         self.world.files.fail(rng.choice(verbs), after=rng.randint(0, 2))
         try:
             assert callable(what)

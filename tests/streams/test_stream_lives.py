@@ -188,7 +188,7 @@ class Life:
         world.crash(rng, power=rng.random() < 0.8)
         while rng.random() < 0.3:
             self.seen["crashes in recovery"] += 1
-            world.files.fail(rng.choice([*VERBS, "rewrite"]), after=rng.randint(0, 3))
+            world.files.fail(rng.choice([*VERBS, "read_back"]), after=rng.randint(0, 3))
             with contextlib.suppress(OSError):
                 world.recover()
             world.crash(rng, power=rng.random() < 0.8)

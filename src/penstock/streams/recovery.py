@@ -17,8 +17,8 @@ What a crash can leave, and what is done:
       or begins above the floor, or a file
       ends where the next does not begin
 
-What may not have been on disk, from the place that the last block attests, is written again and
-synced.  Every step may be interrupted and run again.
+What may not have been on disk, from the place that the last block attests, is made durable.
+Every step may be interrupted and run again.
 """
 
 from collections.abc import Callable
@@ -233,8 +233,8 @@ class StreamRecovery(DiskJob):
         self.bytes_cut = size - last.end
         if last.end > last.attested:
             data = files.pread(path, int(last.attested), int(last.end - last.attested))
-            files.rewrite(path, int(last.attested), data)
-        elif size > last.end:
+            files.secure(path, int(last.attested), data)
+        if size > last.end:
             files.truncate(path, int(last.end))
         files.sync_dir(self._directory)
 

@@ -10,6 +10,8 @@ that forgets what was not synced (tests/helpers/sim_files.py).  Its promises:
       never fails with ENOSPC or EDQUOT, which mean "try again": those become EIO
   F3  that a *name* exists, or no longer exists, survives only after ``sync_dir``
   F4  what lies within ``allocate`` can be written without asking for more space
+  F5  bytes that were synced stay until they are written over; then a power cut may leave
+      the new ones, the old ones or neither, also where both are the same
 
 This is the only module of storage that opens files (SQLite opens its own).
 """
@@ -77,13 +79,29 @@ class FileSystem:
         """Cut the file; the new size is durable on return."""
         raise NotImplementedError
 
-    def rewrite(self, path: str, offset: int, data: bytes) -> None:
-        """Make the file end with ``data`` at ``offset``, where it stands already; durable.
-
-        Writing the same bytes again is what makes them dirty again: after a failed sync and
-        a restart they may be in the page cache, taken for clean, and not on the disk.
-        """
+    def read_back(self, handle: int, offset: int, size: int) -> bytes:
+        """What the disk itself holds of a synced file; fewer bytes where that is not known."""
         raise NotImplementedError
+
+    def secure(self, path: str, offset: int, data: bytes) -> None:
+        """Make sure that ``data``, which a read found at ``offset``, is on the disk.
+
+        After a failed sync and a restart bytes may be in the page cache, taken for clean, and not
+        on the disk: these are written again.  Bytes that the disk has are left alone, since a
+        power cut can spoil what is being written (F5).
+        """
+        handle = self.open_write(path)
+        try:
+            self.sync(handle)
+            found = self.read_back(handle, offset, len(data))
+            if found != data:
+                same = 0
+                while same < len(found) and found[same] == data[same]:
+                    same += 1
+                self.pwrite_parts(handle, offset + same, [data[same:]])
+                self.sync(handle)
+        finally:
+            self.close(handle)
 
     def remove(self, path: str) -> None:
         raise NotImplementedError
@@ -215,14 +233,12 @@ class RealFileSystem(FileSystem):
         finally:
             os.close(handle)
 
-    def rewrite(self, path: str, offset: int, data: bytes) -> None:
-        handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            self._pwrite(handle, offset, [data])
-            os.ftruncate(handle, offset + len(data))
-            self.sync(handle)
-        finally:
-            os.close(handle)
+    def read_back(self, handle: int, offset: int, size: int) -> bytes:
+        if not hasattr(os, "posix_fadvise"):
+            return b""
+        # Of all pages, since one that holds more than was asked for would stay.
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        return os.pread(handle, size, offset)
 
     def remove(self, path: str) -> None:
         os.remove(path)

@@ -12,10 +12,10 @@ used up before anything is changed.
 
 **After any other stop**, in this order, each step repeatable:
 
-    1  read the journal; write again and sync what of it may not be on disk
+    1  read the journal; make durable what of it may not be on disk
     2  read the segments of every queue and the store's files; segments are cut and written
        again where a crash may have left them unsafe, and go when nothing in them lives
-    3  count the references to each content; write again and sync the end of the store
+    3  count the references to each content; make the end of the store durable
     4  what only the journal knows goes into segments, settled marks too; all are synced
     5  contents without a reference go
     6  a new journal file begins, which carries the queues' numbers

@@ -16,7 +16,7 @@ What a crash can leave in a segment file, and what is done:
       end
 
 Bytes that no block attests may be only in the page cache (after a mere kill), so they are
-written again and synced before the journal that could replace them goes; names likewise: the
+made durable before the journal that could replace them goes; names likewise: the
 directory is synced.  The journal itself was made durable before (recovery.py): what is done
 here because of an acknowledgement stays right whatever happens next.
 
@@ -180,7 +180,9 @@ class IndexScan(DiskJob):
             files.remove(path)
             return
         if end > attested or end < len(data):
-            files.rewrite(path, int(attested), data[attested:end])
+            files.secure(path, int(attested), data[attested:end])
+            if end < len(data):
+                files.truncate(path, int(end))
             self._attest(files, path, segment, end)
         segment.cut_at(end)
         segment.note_synced(end)

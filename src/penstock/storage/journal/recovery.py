@@ -28,7 +28,7 @@ What a crash can leave, and what is done:
       says, or has not begun after all
     anything else wrong                    Corrupt, with file, offset and length
 
-``run`` changes nothing.  ``secure`` writes the end of the tail again and syncs it: after a mere
+``run`` changes nothing.  ``secure`` makes the end of the tail durable: after a mere
 kill it may be only in the page cache, and what the caller does because of it (settle, remove,
 move to the tail) must not outlive it.  The caller then writes what lives into segments, begins
 a new journal file and only then removes the old ones, so running again after a crash in the
@@ -223,12 +223,8 @@ class JournalRecovery:
     def secure(self) -> None:
         """From here on all that was read is durable."""
         if self._doubtful_path:
-            handle = self.files.open_write(self._doubtful_path)
-            try:  # the room behind it stays: a shorter file would look as if it was cut
-                self.files.pwrite_parts(handle, int(self._doubtful_offset), [self._doubtful])
-                self.files.sync(handle)
-            finally:
-                self.files.close(handle)
+            # The room behind it stays: a shorter file would look as if it was cut.
+            self.files.secure(self._doubtful_path, int(self._doubtful_offset), self._doubtful)
             self._doubtful = b""
             self.files.sync_dir(self.directory)
 

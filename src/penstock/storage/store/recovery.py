@@ -21,8 +21,7 @@ What a crash can leave, and what is done:
 
 Then a new file is begun and synced before anything is removed: it carries the next msg_id,
 which must not be lost with the files that had it.  What may not have been on disk (the newest
-file from the place its last group attests) is written again and synced first: after a mere kill
-it may be only in the page cache, and after a failed sync even a sync would not bring it down.
+file from the place its last group attests) is made durable first (``FileSystem.secure``).
 
 Every step may be interrupted and run again.
 """
@@ -271,7 +270,7 @@ class StoreRecovery:
         at = scan.again_offset
         if scan.end > at:
             data = self._fs.pread(scan.path, int(at), int(scan.end - at))
-            self._fs.rewrite(scan.path, int(at), data)
+            self._fs.secure(scan.path, int(at), data)
         if scan.bytes_cut > 0:
             self._fs.truncate(scan.path, int(scan.end))
 
