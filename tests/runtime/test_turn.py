@@ -14,6 +14,7 @@ import pytest
 from penstock.clocks import mono_ms
 from penstock.core.capacity import DiskLimit, MemoryLimit
 from penstock.core.clock_types import MonoMs, WallMs
+from penstock.queues.allocator import DELIVERIES_AT_ONCE
 from penstock.runtime.cluster_part import ClusterPart
 from penstock.runtime.connection import Connection
 from penstock.runtime.listener import Listener, tcp_socket
@@ -418,3 +419,33 @@ def test_a_time_to_live_of_0_is_delivered_before_older_messages_expire(node: Qui
     node.turn.run(node.now_ms, False)
     node.flush()
     assert client.bodies() == [b"now"]
+
+
+def test_in_a_crowd_of_queues_a_time_to_live_of_0_is_delivered_in_its_turn(
+    node: QuietBroker,
+) -> None:
+    """The others have theirs in the next turns, in the order in which they asked."""
+    client = node.client()
+    vhost = node.broker.vhosts["/"]
+    client.call("exchange.declare", exchange="last", type="fanout")
+    crowd = 2 * int(DELIVERIES_AT_ONCE)  # a turn has two looks at them
+    for number in range(crowd + 1):
+        queue = vhost.declare_queue(f"q{number}", False, None, False, {})
+        assert queue is not None
+        vhost.bind_queue(queue, "amq.fanout" if number < crowd else "last", "", {})
+    client.call("queue.declare", queue="brief", arguments={"x-message-ttl": 0})
+    client.call("queue.bind", queue="brief", exchange="last", routing_key="")
+    for name in ("q0", f"q{crowd}", "brief"):
+        client.consume(name, tag=name, no_ack=True)
+    client.received = b""
+    client.publish("amq.fanout", "", b"x", run=False)
+    client.publish("last", "", b"x", run=False)
+    found: list[list[str]] = []
+    for _ in range(3):
+        node.turn.begin(WallMs(node.now_ms), MonoMs(node.mono_ms))
+        node.turn.run(node.now_ms, False)
+        node.flush()
+        found.append([fields["consumer_tag"] for _, fields in client.methods()])
+        client.received = b""
+        node.now_ms += 1
+    assert found == [["q0", "brief"], [f"q{crowd}"], []]

@@ -4,10 +4,11 @@
     a time comes ─► schedule ─► expire, or release for an internal queue
                  └► the scan loop, of a node that has it
 
-A queue that is not served in this turn asks again.
+A queue that is not served in this turn keeps its place.
 """
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Final, cast, final
 
 from mypy_extensions import i64
@@ -70,18 +71,15 @@ class QueueTurns:
 
     # -- queues that ask ---------------------------------------------------------------------
 
-    def take_wakeups(self) -> list[Queue]:
-        """Queues that may have something to deliver; they ask again when they do."""
-        awake = list(self._context.wakeups)
-        self._context.wakeups.clear()
-        return awake
+    def first_awake(self, most: i64) -> list[Queue]:
+        """So many that may have something to deliver; with ``take_wakeup`` they have their turn."""
+        return list(islice(self._context.wakeups, int(most)))
 
-    def wake_first(self, queues: list[Queue]) -> None:
-        """They were taken, and this turn has no time left for them."""
-        others = list(self._context.wakeups)
-        self._context.wakeups.clear()
-        for queue in queues + others:
-            self._context.wakeups[queue] = None
+    def take_urgent(self) -> list[Queue]:
+        """Those with messages that no later turn may deliver, awake or not."""
+        urgent = list(self._context.urgent)
+        self._context.urgent.clear()
+        return urgent
 
     def take_wakeup(self, queue: Queue) -> None:
         """This one, which is awake, out of its turn."""

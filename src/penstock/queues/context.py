@@ -66,6 +66,7 @@ class QueueContext:
     """Of one node.
 
     ``wakeups``  queues that may have something to deliver, in turn
+    ``urgent``   those of them with messages whose time to live is 0: now or never
     ``refills``  queues whose consumers have nearly full windows: their turn may come later
     ``deaths``   messages that died in this turn, to become dead letters
     ``long_works``  what one turn cannot hold
@@ -81,6 +82,7 @@ class QueueContext:
         long_works: LongWorks | None = None,
     ) -> None:
         self.wakeups: dict[Queue, None] = {}
+        self.urgent: dict[Queue, None] = {}
         self.refills: list[Queue] = []
         self.deaths: list[DeadLetterBatch] = []
         self.dropped = DropCounters()

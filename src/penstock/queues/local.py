@@ -111,6 +111,8 @@ class LocalQueue(Queue):
         if limits.drops and self.spare_room(1) == 0:
             self._limiter.drop_over_limit()  # else when consumers have had their turn
         self.wake()
+        if self.backing.may_expire() and self.backing.next_expiry_ms() == now_ms:
+            self._context.urgent[self] = None
 
     def publish_deferred(self, messages: list[Message], until_ms: WallMs, now_ms: WallMs) -> None:
         limits = self.limits

@@ -16,7 +16,7 @@ from penstock.core.confirm_watermark import PendingConfirm
 from penstock.core.message import Message
 from penstock.queues.queue import Queue
 
-QUEUES_AT_ONCE: Final[i64] = 4096
+QUEUES_AT_ONCE: Final[i64] = 2048
 """Some milliseconds, most of all if each of them gets its first message."""
 
 
