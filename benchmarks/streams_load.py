@@ -45,6 +45,7 @@ class Reader:
         values = (0, stream, "reader", False, False, False, False, start)
         self.socket.sendall(encode_method(1, m.BASIC_CONSUME, values))
         self.socket.setblocking(False)
+        self.wrong = 0  # messages out of order
         self._unsent = b""
 
     def fileno(self) -> int:
@@ -84,13 +85,17 @@ def consume(uri: str, stream: str, consumers: int, count: int) -> None:
         for number, _ in epoll.poll(TELL_S):
             if number not in readers:
                 return
-            readers[number].read()
-            most = max(most, int(readers[number].scanner.messages))
+            reader = readers[number]
+            reader.read()
+            messages = int(reader.scanner.messages)
+            if messages <= count:  # behind these are another publisher's, who began with 1 again
+                reader.wrong = int(reader.scanner.out_of_order)
+            most = max(most, messages)
         if time.monotonic() >= tell_s:
             tell(sum(int(reader.scanner.messages) for reader in opened))
             tell_s = time.monotonic() + TELL_S
     tell(sum(int(reader.scanner.messages) for reader in opened))
-    wrong = sum(int(reader.scanner.out_of_order) for reader in opened)
+    wrong = sum(reader.wrong for reader in opened)
     if wrong:
         raise ClientError(f"{wrong} messages came out of order")
 
