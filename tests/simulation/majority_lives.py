@@ -6,7 +6,8 @@ what their disk has, and vote whether or not the master lives.
 
 The judge knows every message by its name, the number its body begins with, and asks:
 
-  a confirmed message is at every master that begins until it was acknowledged to some master
+  what was confirmed in a term is at each master that begins a later one, until it was acknowledged
+  to some master (one that begins late, when a later term has a master, confirms nothing)
   a seq_id means one message for ever
   a copy that says it is complete, and has heard no more, has the master's set as of that parcel
 """
@@ -191,7 +192,7 @@ class Node:
     def confirmed(self) -> None:
         for one in self.published:
             if all(wait.done and not wait.lost for wait in one.waits):
-                self.world.confirmed.add(one.name)
+                self.world.confirmed.setdefault(one.name, self.term)
 
 
 class MajorityLife:
@@ -203,7 +204,7 @@ class MajorityLife:
         self.links: dict[tuple[str, str], deque[bytes]] = {}
         self.names: dict[int, int] = {}  # seq_id -> name, for ever
         self.contents: dict[int, bytes] = {}
-        self.confirmed: set[int] = set()
+        self.confirmed: dict[int, int] = {}  # name -> term
         self.ended: set[int] = set()
         self.sets: dict[Position, Set] = {}
         names = tuple("abcde"[:nodes])
@@ -236,7 +237,8 @@ class MajorityLife:
     def judge_master(self, node: Node) -> None:
         found = set_of(node.queue, self.now_ms)
         names = {self.note_place(seq_id, content) for seq_id, (content, _, _) in found.items()}
-        lost = self.confirmed - self.ended - names
+        confirmed = {name for name, term in self.confirmed.items() if term < node.term}
+        lost = confirmed - self.ended - names
         assert not lost, f"confirmed and lost: {sorted(lost)[:5]}"
         self.counts["judged"] += 1
 

@@ -18,6 +18,7 @@ FIRST = int(os.environ.get("PENSTOCK_MAJORITY_SEED") or random.SystemRandom().ra
 FAILED_ONCE = (
     43,  # a segment said what had ended before the journal said that it was heard
     162,  # the model forgot that a vote that was refused binds: that copy votes again
+    91031871,  # the model wanted of a late master what the master of a later term had confirmed
 )
 WANTED = (
     "came back",
