@@ -411,6 +411,31 @@ def test_clauses_3_7_and_3_8_each_file_names_those_before_it_until_they_are_drop
     assert living(opened.recover(1), 1) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("sync", [False, True])
+def test_clause_3_10_no_file_leaves_the_list_before_an_older_one(sync: bool) -> None:
+    """The first file has a message and is dropped, the second has its end and is kept."""
+    opened = OpenJournal(file_bytes=1000)
+    journal = opened.journal
+    ended = message(0, b"x" * 1000)
+    journal.publish(1, [ended])
+    opened.commit()
+    journal.ack(1, [ended])
+    journal.publish(2, [message(0, b"x" * 1000)])
+    opened.commit()
+    journal.publish(2, [message(1)])
+    opened.commit()
+    journal.resting.refer(2, 1000)
+    journal.retire(journal.oldest())
+    journal.retire(journal.oldest())
+    journal.publish(2, [message(2)])
+    opened.commit(sync=sync)
+    found = opened.recover(1, 2)
+    assert (living(found, 1), living(found, 2)[-2:]) == ([], [1, 2])
+    kinds = {record[0] for record in blocks(opened, 3)[-1].records}
+    assert kinds & {b"K", b"D"} == ({b"K", b"D"} if sync else set())
+    journal.check()
+
+
 def blocks(opened: OpenJournal, number: int) -> list[Block]:
     if not opened.files.exists(opened.path(number)):
         return []

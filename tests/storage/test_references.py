@@ -235,6 +235,27 @@ def test_a_start_misses_no_file_that_nothing_refers_to() -> None:
     assert names(life.queue) == []
 
 
+def test_a_start_replays_no_file_without_the_ends_in_one_that_is_kept() -> None:
+    """Both are retired between two syncs; what ended has no content any more."""
+    life = Resting()
+    life.other.publish([message(b"%d:" % name + b"x" * 5000) for name in range(2)], 1)
+    life.publish(life.other, range(16))
+    life.other.ack(life.other.fetch(EVERYTHING, EVERYTHING))
+    life.publish(life.queue, range(34))
+    while not life.kept():
+        life.now_ms += 300
+        life.one.work(life.now_ms)
+        life.one.commit(sync=False)
+        life.one.run_jobs()
+    life.one.commit(sync=False)
+    assert min(life.on_disk()) < min(life.kept())
+    life.files.kill()
+    assert audit(life.files).damages == []
+    life.open()
+    assert names(life.other) == []
+    assert names(life.queue) == list(range(34))
+
+
 def test_no_backup_finds_such_a_file_written_over() -> None:
     """It has a link to it: the file is removed, and is no spare."""
     life = Resting()

@@ -297,13 +297,11 @@ class Journal:
             sync = True
         dropped: list[int] = []
         unlinked: list[int] = []
-        if sync and (self._retired or self.resting.unused):
+        if sync and (self._retired or self.resting.unused or self.resting.unsaid):
             dropped = self._retired
             self._retired = []
             unlinked = self.resting.take_unused()
-            for file_no in dropped + unlinked:
-                write_drop(self._buffer, file_no)
-            self.position = self.sealed_position + len(self._buffer)
+            self._note_retired(dropped + unlinked)
         told: dict[int, int] | None = None
         if len(self._buffer) > 0 and (self._ends or self._sized_no != self.current.number):
             told = self._tell()
@@ -337,6 +335,20 @@ class Journal:
         )
         self._note_sealed(group)
         return group
+
+    def _note_retired(self, dropped: list[int]) -> None:
+        """Of all that were retired, in one block, so that none goes before an older one.
+
+        What ended in a file may have its record in an older one, and comes back if only that one
+        is replayed.
+        """
+        kept = self.resting.take_unsaid()
+        if kept:
+            write_table(self._buffer, KEPT, kept)
+        for file_no in dropped:
+            write_drop(self._buffer, file_no)
+        self.position = self.sealed_position + len(self._buffer)
+        self.resting.note_kept(kept, self.position)
 
     def _tell(self) -> dict[int, int] | None:
         """What is on disk and in no record yet; returns it of the logs beside the journal."""
@@ -417,17 +429,13 @@ class Journal:
         assert self.is_finished(file)
         del self.files[0]
         self.files_retired += 1
-        number = int(file.number)
-        if self.resting.retire(number, file.size):
-            self._retired.append(number)
-        elif number in self.resting.sizes:
-            write_table(self._buffer, KEPT, {number: int(file.size)})
-            self.position = self.sealed_position + len(self._buffer)
-            self.resting.note_kept(number, self.position)
+        if self.resting.retire(file.number, file.size):
+            self._retired.append(int(file.number))
 
     def has_retired(self) -> bool:
-        """Files wait to be removed behind the next synced group."""
-        return len(self._retired) > 0 or len(self.resting.unused) > 0
+        """The next synced group says of files that they are dropped, or kept."""
+        resting = self.resting
+        return len(self._retired) > 0 or len(resting.unused) > 0 or len(resting.unsaid) > 0
 
     # -- looking ---------------------------------------------------------------------------
 

@@ -182,6 +182,7 @@ class RestingFiles:
 
     ``sizes``     bytes of the files that are kept, by number
     ``referred``  bytes of their records that segments refer to; also of the file being retired
+    ``unsaid``    files that are kept, and the journal does not say so yet
     ``unused``    files that nothing refers to any more, to be dropped
     ``going``     those of them that were kept, to be removed
     """
@@ -192,6 +193,7 @@ class RestingFiles:
         self.least_bytes: i64 = least_bytes
         self.sizes: dict[int, int] = {}
         self.referred: dict[int, int] = {}
+        self.unsaid: list[int] = []
         self.unused: list[int] = []
         self.going: list[int] = []
         self._kept_at: dict[int, int] = {}  # where in the journal it says so
@@ -240,6 +242,7 @@ class RestingFiles:
         if number not in self.referred:
             return True
         self.sizes[number] = int(size)
+        self.unsaid.append(number)
         if self.referred[number] == 0:
             self._give_up(number)
         return False
@@ -251,9 +254,15 @@ class RestingFiles:
         if number in self._kept_at:
             self.going.append(number)
 
-    def note_kept(self, number: int, position: i64) -> None:
-        """The journal says so, up to there."""
-        self._kept_at[number] = int(position)
+    def take_unsaid(self) -> dict[int, int]:
+        """With their sizes; but for those that nothing refers to by now."""
+        unsaid = {number: self.sizes[number] for number in self.unsaid if number in self.sizes}
+        self.unsaid = []
+        return unsaid
+
+    def note_kept(self, kept: dict[int, int], position: i64) -> None:
+        """The journal says so of these, up to there."""
+        self._kept_at.update(dict.fromkeys(kept, int(position)))
 
     def take_removable(self, durable_position: i64) -> list[int]:
         """Files that no start looks for, whether the journal says that they are dropped or not."""
