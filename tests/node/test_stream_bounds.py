@@ -195,7 +195,7 @@ def test_a_pass_looks_at_some_of_many_readers_and_an_acknowledgement_at_one() ->
     queue.check()
     resting = [consumer.tag for consumer in queue.consumers if consumer.resting]
     client.send(codec.method_frame(1, "basic.ack", delivery_tag=7), run=False)
-    node.broker.queue_turns.take_wakeup(queue)
+    queue.begin_turn()
     assert [one.consumer.tag for one in queue.deliver(node.now_ms)] == ["c6"]
     queue.check()
     assert len(resting) >= count - READERS_AT_ONCE

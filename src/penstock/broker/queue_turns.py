@@ -71,25 +71,16 @@ class QueueTurns:
 
     # -- queues that ask ---------------------------------------------------------------------
 
-    def first_awake(self, most: i64) -> list[Queue]:
-        """So many that may have something to deliver; with ``take_wakeup`` they have their turn."""
-        return list(islice(self._context.wakeups, int(most)))
-
-    def take_urgent(self) -> list[Queue]:
-        """Those with messages that no later turn may deliver, awake or not."""
-        urgent = list(self._context.urgent)
-        self._context.urgent.clear()
-        return urgent
-
-    def take_wakeup(self, queue: Queue) -> None:
-        """This one, which is awake, out of its turn."""
-        del self._context.wakeups[queue]
-        queue.begin_turn()
+    def to_serve(self, most: i64) -> list[Queue]:
+        """The first so many that are awake, then those with messages for this turn or none."""
+        urgent = self._context.urgent
+        found = [*islice(self._context.wakeups, int(most)), *urgent]
+        urgent.clear()
+        return found
 
     def wake_behind(self, queue: Queue, consumer: Consumer) -> None:
         """Room may have come to its consumer; its turn comes after those that have asked."""
-        if queue.awake:
-            self.take_wakeup(queue)
+        queue.begin_turn()
         queue.room_came(consumer)
 
     def wake_refills(self) -> None:
@@ -114,8 +105,6 @@ class QueueTurns:
             return False
         if queue.spare_room(1) == 0:
             return True
-        if queue.awake:
-            self.take_wakeup(queue)
         self._deliver_from(queue, now_ms)
         return not queue.awake or queue.spare_room(1) == 0
 

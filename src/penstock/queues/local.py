@@ -184,7 +184,7 @@ class LocalQueue(Queue):
     # -- delivering ------------------------------------------------------------------------
 
     def deliver(self, now_ms: WallMs) -> list[Delivery]:
-        self.awake = False
+        self.begin_turn()
         self._head_away = False
         self._count_spare_anew()
         statistics = self.statistics

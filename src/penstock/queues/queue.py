@@ -141,8 +141,9 @@ class Queue:
             self._context.refills.append(self)
 
     def begin_turn(self) -> None:
-        """It may ask for another one."""
+        """It is not awake any more, and may ask for another turn."""
         self.awake = False
+        self._context.wakeups.pop(self, None)
 
     def refilled(self) -> None:
         """The moment is over."""

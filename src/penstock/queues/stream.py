@@ -106,7 +106,7 @@ class StreamQueue(Queue):
     # -- delivering ------------------------------------------------------------------------
 
     def deliver(self, now_ms: WallMs) -> list[Delivery]:
-        self.awake = False
+        self.begin_turn()
         deliveries: list[Delivery] = []
         if self.deleted:
             return deliveries

@@ -376,26 +376,18 @@ class Deliveries(TurnPart):
 
     def run(self, now_ms: WallMs, idle: bool) -> bool:
         self._left = DELIVERIES_AT_ONCE
-        for queue in self._turns.first_awake(DELIVERIES_AT_ONCE):
-            if self._left <= 0:
-                break
-            if queue.awake:
-                self._serve(queue, now_ms)
-        for queue in self._turns.take_urgent():
-            if queue.awake and queue.next_expiry_ms() == now_ms:
-                self._serve(queue, now_ms)
-        return False
-
-    def _serve(self, queue: Queue, now_ms: WallMs) -> None:
-        self._turns.take_wakeup(queue)
-        self.deliver_from(queue, now_ms)
-        while queue.awake and 0 < queue.next_expiry_ms() <= now_ms:
+        for queue in self._turns.to_serve(DELIVERIES_AT_ONCE):
+            # A time to live of 0 means "at once or not at all": go on while a consumer takes.
             if self._left <= 0 and queue.next_expiry_ms() != now_ms:
-                break
-            self._turns.take_wakeup(queue)
+                continue
             self.deliver_from(queue, now_ms)
-        if not queue.deleted and queue.next_due_ms() > 0:
-            self._turns.plan(queue)
+            while queue.awake and 0 < queue.next_expiry_ms() <= now_ms:
+                if self._left <= 0 and queue.next_expiry_ms() != now_ms:
+                    break
+                self.deliver_from(queue, now_ms)
+            if not queue.deleted and queue.next_due_ms() > 0:
+                self._turns.plan(queue)
+        return False
 
     def deliver_from(self, queue: Queue, now_ms: WallMs) -> None:
         if queue.releases_to is not None:

@@ -191,7 +191,7 @@ class RemoteQueue(Queue):
 
     def deliver(self, now_ms: WallMs) -> list[Delivery]:
         """What has arrived, as far as those it is for have room; and tells what room that is."""
-        self.awake = False
+        self.begin_turn()
         deliveries: list[Delivery] = []
         if self.deleted:
             return deliveries
