@@ -141,7 +141,7 @@ class Queue:
             self._context.refills.append(self)
 
     def begin_turn(self) -> None:
-        """It is not awake any more, and may ask for another turn."""
+        """It is not awake from here on, if it was, and may ask for another turn."""
         self.awake = False
         self._context.wakeups.pop(self, None)
 
